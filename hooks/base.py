@@ -1,0 +1,139 @@
+"""The contract between hooks and the recorder, the guard that keeps a failing hook from the job, and the patch helper.
+
+A hook is a function `install(recorder, undo)`: it pushes every undo on the `ExitStack` the moment the thing is done, and
+raises `HookUnavailable` where it cannot work. Its wrappers run the original exactly once, with the arguments untouched,
+and let the user's exception pass unchanged; everything of ours around it stands inside `try` with `guard.failed`.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Final, Protocol
+
+from rankscope.schema.ring import RingLayout
+
+TIMED_ONE_IN: Final = 64
+"""One hook entry in so many is timed by its entry and exit clocks (a power of two)."""
+
+now_ns = time.monotonic_ns
+
+on_swallow: Callable[[str, BaseException], None] | None = None
+"""Set by tests: called with (hook, error) for everything that a guard swallows."""
+
+
+class Counters(Protocol):
+    """The counters of one hook (`schema.ring.COUNTERS`), kept in the ring file. Index with the counter's position."""
+
+    def __getitem__(self, index: int, /) -> int: ...
+    def __setitem__(self, index: int, value: int, /) -> None: ...
+
+
+class Recorder(Protocol):
+    """Where hooks write. Every call is cheap (about a microsecond), never blocks, and never fails the job."""
+
+    is_on: bool
+    """False in forked children, after detach, and where no ring could be had: hooks then only pass through."""
+    step: int
+    """Ordinal of the current step in the incarnation; advanced by the steps hook only."""
+    global_step: int
+    """Step of the whole training; -1 unknown."""
+    phase: int
+    """Code of the current phase (`schema.enums.code("phase", ...)`; 0 none). Set by the phases hook."""
+
+    def open(self, layout: RingLayout, *values: object) -> int:
+        """Write a record in state issued; `values` in the order of `layout.open_columns`. Returns the record number."""
+        ...
+
+    def write(self, layout: RingLayout, *values: object) -> int:
+        """Write a record that is complete at once (tables without close columns)."""
+        ...
+
+    def close(self, layout: RingLayout, record: int, state: int, timing: int, *values: int) -> None:
+        """Write the close columns (order of `layout.close_columns`), then state and timing source.
+
+        If the slot was overwritten meanwhile, the whole row is written again as a record of its own from what the
+        reader can still use (the recorder decides); the caller does not care.
+        """
+        ...
+
+    def poke(self, layout: RingLayout, record: int, column: str, value: int) -> None:
+        """Write one late column (device times: in units of 100 ns after the record's base; returned_ns: absolute)."""
+        ...
+
+    def intern(self, text: str) -> int:
+        """The number that stands for `text` in records; journalled once."""
+        ...
+
+    def journal(self, kind: str, **body: object) -> None:
+        """Append a line to the journal (see `schema.journal`). For rare things only: it is a system call."""
+        ...
+
+    def counters(self, hook: str) -> Counters:
+        """The counters of `hook`, in the ring file."""
+        ...
+
+
+class Hook(Protocol):
+    """The shape of every hook module's `install`."""
+
+    def __call__(self, recorder: Recorder, undo: ExitStack) -> None: ...
+
+
+class Guard:
+    """One hook's state: on or off, and what it cost. `failed` swallows, counts, journals once and switches off."""
+
+    __slots__ = ("_calls", "_counters", "hook", "is_off", "recorder")
+
+    def __init__(self, recorder: Recorder, hook: str) -> None:
+        self.recorder, self.hook, self.is_off = recorder, hook, False
+        self._counters, self._calls = recorder.counters(hook), 0
+
+    def failed(self, error: BaseException) -> None:
+        """Take note of our own failure and switch this hook off; the training goes on."""
+        self.is_off = True
+        try:
+            self._counters[6] += 1
+            self._counters[7] = 1
+            self.recorder.journal("hook", hook=self.hook, is_on=False, why=f"{type(error).__name__}: {error}")
+        finally:
+            if on_swallow is not None:
+                on_swallow(self.hook, error)
+
+    def enter(self) -> int:
+        """Count one entry; returns the clock for one entry in TIMED_ONE_IN, else 0. Give the result to `leave`."""
+        self._calls = calls = self._calls + 1
+        if calls & (TIMED_ONE_IN - 1):
+            return 0
+        self._counters[0] = calls
+        return now_ns()
+
+    def leave(self, entered_ns: int, job_ns: int = 0) -> None:
+        """Close a timed entry; job_ns: time inside that was the job's own call. Call only if `enter` gave a clock."""
+        spent = max(0, now_ns() - entered_ns - job_ns)
+        self._counters[1] += 1
+        self._counters[2] += spent
+        self._counters[3] += (spent * spent) // 1_000_000
+
+
+def patch(owner: Any, name: str, make: Callable[[Any], Any], undo: ExitStack) -> None:
+    """Replace attribute `name` of `owner` by `make(original)` until `undo` closes.
+
+    The raw entry of `owner.__dict__` is saved (reading `ProcessGroup.allreduce` through the class gives a plain builtin
+    that no longer binds), and put back only if our wrapper is still there; if somebody wrapped over it, ours stays in
+    the chain and `make`'s wrapper must pass through once its guard or recorder is off.
+    """
+    namespace = vars(owner)
+    inherited = name not in namespace
+    original = getattr(owner, name) if inherited else namespace[name]
+    wrapper = make(original)
+    setattr(owner, name, wrapper)
+
+    def restore() -> None:
+        if vars(owner).get(name) is not wrapper:
+            return
+        if inherited:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)
+
+    undo.callback(restore)

@@ -1,0 +1,20 @@
+"""Every hook by name: where it lives, what it needs, whether it is on unless told otherwise."""
+
+from typing import Final, NamedTuple
+
+
+class HookSpec(NamedTuple):
+    """target: "module:function" relative to rankscope.hooks. needs: module after whose import it is installed."""
+
+    name: str
+    target: str
+    needs: str
+    default_on: bool
+    what: str
+
+
+HOOKS: Final = (
+    HookSpec("process_groups", "process_groups:install", "torch.distributed", True, "collectives, P2P and their waits"),
+    HookSpec("steps", "steps:install", "torch", True, "step boundaries by the first optimizer"),
+    HookSpec("phases", "phases:install", "torch", True, "forward, backward and optimizer spans"),
+)

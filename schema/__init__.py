@@ -1,0 +1,1 @@
+"""The ontology: tables, columns, units, enumerations, versions; ring and journal formats; paths; measurements; errors."""
