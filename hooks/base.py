@@ -60,6 +60,18 @@ class Recorder(Protocol):
         """Write one late column (device times: in units of 100 ns after the record's base; returned_ns: absolute)."""
         ...
 
+    def joined(self, rank: int, world_size: int, store: Any) -> None:
+        """The default process group exists: bind run id and incarnation (through `store`, without ever blocking)."""
+        ...
+
+    def left(self) -> None:
+        """The default process group was destroyed."""
+        ...
+
+    def boundary(self) -> None:
+        """A step ended: a moment for the recorder's own rare work (polling the store, clock readings)."""
+        ...
+
     def intern(self, text: str) -> int:
         """The number that stands for `text` in records; journalled once."""
         ...
