@@ -38,7 +38,11 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """One table. ring_kind: the number of its ring records (0: it has none). sort: the order inside a sealed file."""
+    """One table. ring_kind: the number of its ring records (0: it has none). sort: the order inside a sealed file.
+
+    key: the columns that identify a row; of several rows with one key the last written counts (facts), or the last
+    value that is not null of each column (entities, which become known bit by bit). Empty: every row counts.
+    """
 
     name: str
     table_class: TableClass
@@ -46,6 +50,7 @@ class Table(NamedTuple):
     columns: tuple[Column, ...]
     ring_kind: int = 0
     sort: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:

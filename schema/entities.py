@@ -25,7 +25,7 @@ RUN: Final = Table("run", "entity", "a run", (
     Column("peak_flops", "float64", "declared peak FLOP/s of one device", unit="flop/s"),
     Column("price_per_device_hour", "float64", "declared price"), Column("scheduler", "json", "scheduler attributes"),
     Column("manifest", "json", "versions, environment (allow-listed), command line (redacted), git state, topology"),
-))  # fmt: skip
+), key=("run_id",))  # fmt: skip
 
 PROCESS: Final = Table("process", "entity", "a process of the run in one incarnation", (
     Column("proc", "int64", "process", nullable=False), Column("rank", "int32", "global rank"),
@@ -43,14 +43,14 @@ PROCESS: Final = Table("process", "entity", "a process of the run in one incarna
     Column("exit_kind", "string", "clean, killed (lock gone without an exit line), running"),
     count("num_records", "ring records claimed, as far as known"), count("num_dropped", "overwritten before they were read"),
     count("ended_ns", "CLOCK_MONOTONIC of its exit line", unit="ns"),
-))  # fmt: skip
+), key=("proc", "incarnation"))  # fmt: skip
 
 NODE: Final = Table("node", "entity", "a host", (
     Column("node", "string", "node id", nullable=False), Column("host", "string", "host name"),
     Column("boot_id", "string", "boot id"), count("num_cpus", "CPUs"), count("memory_bytes", "memory", unit="bytes"),
     Column("kernel", "string", "kernel release"), Column("os", "string", "operating system"), Column("nics", "json", "NICs"),
     Column("switch", "string", "switch or rack, where declared"),
-))  # fmt: skip
+), key=("node",))  # fmt: skip
 
 DEVICE: Final = Table("device", "entity", "an accelerator", (
     Column("device_uuid", "string", "UUID", nullable=False), Column("node", "string", "host"),
@@ -58,7 +58,7 @@ DEVICE: Final = Table("device", "entity", "an accelerator", (
     count("memory_bytes", "memory", unit="bytes"), Column("power_limit_watts", "float64", "power limit", unit="watts"),
     count("numa_node", "NUMA node"), Column("mig", "string", "MIG mode or parent"),
     Column("nvlink_peers", "json", "links to other devices"),
-))  # fmt: skip
+), key=("device_uuid",))  # fmt: skip
 
 PROCESS_GROUP: Final = Table("process_group", "entity", "a process group", (
     Column("group_id", "string", "hash of members, backend and ordinal", nullable=False),
@@ -70,11 +70,11 @@ PROCESS_GROUP: Final = Table("process_group", "entity", "a process group", (
     Column("mesh_dimension_source", "string", "how the dimension is known"),
     Column("description", "string", "description given by the framework"),
     count("ordinal", "ordinal among groups with the same members and backend"), time("created_ns", "created", ring=False),
-))  # fmt: skip
+), key=("group_id", "incarnation"))  # fmt: skip
 
 ARTIFACT: Final = Table("artifact", "entity", "one versioned input", (
     enum("kind", "artifact_kind", "what it is"), Column("name", "string", "name"), Column("version", "string", "version"),
     Column("digest", "string", "digest"), Column("source", "string", "where it was seen (redacted)"),
-))  # fmt: skip
+), key=("kind", "name", "version", "digest"))  # fmt: skip
 
 ENTITIES: Final = (RUN, PROCESS, NODE, DEVICE, PROCESS_GROUP, ARTIFACT)

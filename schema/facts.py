@@ -4,6 +4,7 @@ from typing import Final
 
 from .declare import PROCESS_KEY, Column, Ring, Table, count, device_time, enum, small, time
 
+_KEY: Final = ("proc", "record")
 _STEP = Column("step", "int64", "step ordinal in the incarnation, from 0", ring=Ring("i", "minus_one_null"))
 _GLOBAL_STEP = count("global_step", "step number of the whole training, from the user, trainer or checkpoint", ring=True)
 _NAME_DOC = "name, interned in the journal"
@@ -40,7 +41,7 @@ COLLECTIVE: Final = Table("collective", "fact", "one collective or P2P operation
     enum("phase", "phase", "phase of the step that issued it", ring=True),
     enum("tier", "tier", "which mechanism saw it", ring=True),
     enum("timing_source", "timing_source", "how the completion was learnt"), _THREAD,
-), ring_kind=1, sort=("proc", "issued_ns"))  # fmt: skip
+), ring_kind=1, sort=("proc", "issued_ns"), key=_KEY)  # fmt: skip
 
 SPAN: Final = Table("span", "fact", "an interval of work on one process", (
     *PROCESS_KEY, _STEP, enum("kind", "span_kind", "what the time was spent on", ring=True),
@@ -48,7 +49,7 @@ SPAN: Final = Table("span", "fact", "an interval of work on one process", (
     time("start_ns", "begin"), time("end_ns", "end; null while open", moment="close"),
     device_time("device_start_ns", "start on the device"), device_time("device_end_ns", "end on the device"),
     *_STAGE, _THREAD,
-), ring_kind=2, sort=("proc", "start_ns"))  # fmt: skip
+), ring_kind=2, sort=("proc", "start_ns"), key=_KEY)  # fmt: skip
 
 STEP: Final = Table("step", "fact", "a training step on one process", (
     *PROCESS_KEY, _STEP, _GLOBAL_STEP,
@@ -58,14 +59,14 @@ STEP: Final = Table("step", "fact", "a training step on one process", (
     count("tokens", "tokens of this process in the step, where told", ring=True),
     Column("is_skipped", "bool", "the optimizer step was skipped (overflow)", ring=Ring("B", "bool")),
     enum("left_out", "left_out", "why analyzers leave the step out", ring=True),
-), ring_kind=3, sort=("proc", "start_ns"))  # fmt: skip
+), ring_kind=3, sort=("proc", "start_ns"), key=_KEY)  # fmt: skip
 
 METRIC: Final = Table("metric", "fact", "a scalar from the job", (
     *PROCESS_KEY, _STEP, _GLOBAL_STEP, time("time_ns", "when it was logged"),
     Column("name", "string", _NAME_DOC, ring=Ring("I", "intern")),
     Column("value", "float64", "value", ring=Ring("d")),
     Column("is_replicated", "bool", "should be equal on all ranks", ring=Ring("B", "bool")),
-), ring_kind=4, sort=("proc", "time_ns"))  # fmt: skip
+), ring_kind=4, sort=("proc", "time_ns"), key=_KEY)  # fmt: skip
 
 MEMORY: Final = Table("memory", "fact", "a memory reading at a step boundary", (
     *PROCESS_KEY, _STEP, time("time_ns", "when it was read"), _DEVICE,
@@ -77,7 +78,7 @@ MEMORY: Final = Table("memory", "fact", "a memory reading at a step boundary", (
     count("peak_reserved_bytes", "running maximum, where it moved in this step", unit="bytes", ring=True),
     count("rss_bytes", "resident memory of the process", unit="bytes", ring=True),
     small("num_alloc_retries", "allocator retries since start"), small("num_ooms", "out-of-memory errors since start"),
-), ring_kind=5, sort=("proc", "time_ns"))  # fmt: skip
+), ring_kind=5, sort=("proc", "time_ns"), key=_KEY)  # fmt: skip
 
 SAMPLE_BATCH: Final = Table("sample_batch", "fact", "one batch drawn from a data loader", (
     *PROCESS_KEY, _STEP, small("epoch", "epoch of this loader in this process, from 0"),
@@ -88,7 +89,7 @@ SAMPLE_BATCH: Final = Table("sample_batch", "fact", "one batch drawn from a data
            ring=Ring("q", "zero_null")),
     count("wait_ns", "how long the step waited for the batch", unit="ns", ring=True),
     small("queue_depth", "batches ready when it was asked for"), small("num_workers", "loader workers", "h"),
-), ring_kind=6, sort=("proc", "time_ns"))  # fmt: skip
+), ring_kind=6, sort=("proc", "time_ns"), key=_KEY)  # fmt: skip
 
 KERNEL: Final = Table("kernel", "fact", "a device activity (imported trace, or a kernel window of a live run)", (
     *PROCESS_KEY, Column("step", "int64", "step ordinal"),
@@ -96,7 +97,7 @@ KERNEL: Final = Table("kernel", "fact", "a device activity (imported trace, or a
     Column("stream_id", "int64", "stream"), time("start_ns", "start", ring=False), time("end_ns", "end", ring=False),
     enum("kernel_class", "kernel_class", "compute, communication, copy, other"),
     Column("name", "string", "name as traced"), Column("correlation", "int64", "id that joins launch and activity"),
-), sort=("proc", "start_ns"))  # fmt: skip
+), sort=("proc", "start_ns"), key=_KEY)  # fmt: skip
 
 CHECKPOINT: Final = Table("checkpoint", "fact", "a checkpoint save or load on one process", (
     *PROCESS_KEY, Column("step", "int64", "step ordinal"), Column("global_step", "int64", "step of the whole training"),
@@ -108,14 +109,14 @@ CHECKPOINT: Final = Table("checkpoint", "fact", "a checkpoint save or load on on
     Column("layout", "string", "parallel layout it was written with"), Column("digest", "string", "digest of the files"),
     Column("is_verified", "bool", "the files were compared with what the save recorded"),
     enum("outcome", "outcome", "how it ended"),
-), sort=("proc", "start_ns"))  # fmt: skip
+), sort=("proc", "start_ns"), key=_KEY)  # fmt: skip
 
 INCIDENT: Final = Table("incident", "fact", "something that went wrong", (
     *PROCESS_KEY, time("time_ns", "when it was judged", ring=False), Column("kind", "string", "kind of incident"),
     enum("severity", "severity", "how bad"), Column("procs", "list<int64>", "processes concerned"),
     Column("evidence", "json", "table and predicate of the rows that show it"), Column("rule", "string", "rule that fired"),
     Column("owner", "string", "owner of the rule"),
-), sort=("time_ns",))  # fmt: skip
+), sort=("time_ns",), key=_KEY)  # fmt: skip
 
 CAPTURE: Final = Table("capture", "fact", "what the capture itself did, one row per hook and reading", (
     *PROCESS_KEY, time("time_ns", "when it was read", ring=False), Column("hook", "string", "hook"),
@@ -126,7 +127,7 @@ CAPTURE: Final = Table("capture", "fact", "what the capture itself did, one row 
     count("timed_ns", "time spent in the timed entries", unit="ns"),
     Column("timed_ns_squared", "float64", "sum of the squares of these times, for the interval", unit="ns^2"),
     Column("ring_path", "string", "where the ring lies"), Column("is_tmpfs", "bool", "the ring lies on tmpfs"),
-), sort=("proc", "time_ns"))  # fmt: skip
+), sort=("proc", "time_ns"), key=("proc", "hook", "time_ns"))  # fmt: skip
 
 CLOCK: Final = Table("clock", "fact", "a clock reading of one process", (
     *PROCESS_KEY, Column("boot_id", "string", "the host's boot id"),
@@ -136,6 +137,6 @@ CLOCK: Final = Table("clock", "fact", "a clock reading of one process", (
     count("maximum_error_ns", "the kernel's maximum error (adjtimex)", unit="ns"),
     Column("is_synchronised", "bool", "the kernel calls its clock synchronised"),
     count("store_round_trip_ns", "round trip to the job's store, where measured", unit="ns"),
-), sort=("proc", "monotonic_ns"))  # fmt: skip
+), sort=("proc", "monotonic_ns"), key=("proc", "monotonic_ns"))  # fmt: skip
 
 FACTS: Final = (COLLECTIVE, SPAN, STEP, METRIC, MEMORY, SAMPLE_BATCH, KERNEL, CHECKPOINT, INCIDENT, CAPTURE, CLOCK)
