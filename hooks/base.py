@@ -61,7 +61,10 @@ class Recorder(Protocol):
         ...
 
     def joined(self, rank: int, world_size: int, store: Any) -> None:
-        """The default process group exists: bind run id and incarnation (through `store`, without ever blocking)."""
+        """The default process group exists: bind run id and incarnation (through `store`, without ever blocking).
+
+        Call it also while `is_on` is False: a forked child that is itself a rank begins to record here.
+        """
         ...
 
     def left(self) -> None:

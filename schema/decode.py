@@ -20,6 +20,8 @@ from .arrow import arrow_schema
 from .enums import ENUMS
 from .errors import NewerOntology, UnreadableFile
 from .ring import RingLayout
+from .ring_header import RingHeader
+from .ring_header import encode_header as encode_header
 from .version import readable
 
 Records = npt.NDArray[np.void]
@@ -37,23 +39,6 @@ class Names:
     names: dict[int, str] = field(default_factory=dict)
     groups: dict[int, str] = field(default_factory=dict)
     threads: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class RingHeader:
-    """proc, capacity, ontology version and creation time (CLOCK_MONOTONIC ns) of a ring file."""
-
-    proc: int
-    capacity: int
-    ontology: str
-    created_ns: int
-
-
-def encode_header(header: RingHeader) -> bytes:
-    """The first 4,096 bytes of a ring file."""
-    document = {"magic": ring.MAGIC, "proc": header.proc, "capacity": header.capacity,
-                "record_bytes": ring.RECORD_BYTES, "ontology": header.ontology, "created_ns": header.created_ns}  # fmt: skip
-    return json.dumps(document).encode().ljust(ring.HEADER_BYTES, b"\0")
 
 
 def open_ring(path: str) -> tuple[RingHeader, mmap.mmap]:
@@ -106,7 +91,33 @@ def base_times(records: Records) -> npt.NDArray[np.int64]:
         layout = ring.layout(kind)
         chosen = kinds == kind
         times[chosen] = records[chosen].view(_dtype(kind))[layout.base]
+    late = np.flatnonzero(kinds == ring.LATE_CLOSE)
+    flat = records[late].view(np.uint8).reshape(len(late), ring.RECORD_BYTES)
+    times[late] = flat[:, ring.LATE_CLOSE_OFFSET : ring.LATE_CLOSE_OFFSET + 8].copy().view("<i8").reshape(-1)
     return times
+
+
+@dataclass(frozen=True, slots=True)
+class LateClose:
+    """A completion whose record had been overwritten in the ring: what `RingLayout.close_columns` become in record `record`."""
+
+    record: int
+    kind: int
+    state: int
+    timing: int
+    values: dict[str, int]
+
+
+def late_closes(records: Records) -> list[LateClose]:
+    """The completions among `records` that came after their own record had been overwritten (see `ring.LATE_CLOSE`)."""
+    found = []
+    for raw in records[records.view(_raw())["kind"] == ring.LATE_CLOSE]:
+        data = bytes(raw)
+        _closed_ns, record, kind, state, timing = ring.LATE_CLOSE_STRUCT.unpack_from(data, ring.LATE_CLOSE_OFFSET)
+        layout = ring.layout(kind)
+        values = layout.close_struct.unpack_from(data, ring.LATE_VALUES_OFFSET)
+        found.append(LateClose(record, kind, state, timing, dict(zip(layout.close_columns, values, strict=True))))
+    return found
 
 
 def to_arrow(records: Records, numbers: Numbers, kind: int, proc: int, rank: int | None, names: Names) -> pa.Table:

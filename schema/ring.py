@@ -47,6 +47,14 @@ COUNTERS: Final = ("calls", "timed_calls", "timed_ns", "timed_ns_squared_us2", "
 """The uint64 counters of one hook, in file order. timed_ns_squared_us2 holds the sum of squares in us^2 (rounded)."""
 MAX_HOOKS: Final = COUNTER_BYTES // (8 * len(COUNTERS))
 
+LATE_CLOSE: Final = 255
+"""Kind of a record that completes another one, which was overwritten before it completed. Its body: CLOCK_MONOTONIC ns
+of the completion (8), number of the completed record (8), its kind, state and timing source (1 each), and at
+LATE_VALUES_OFFSET the close values of that kind. The reader applies it to the record in its pending table."""
+LATE_CLOSE_OFFSET: Final = 8
+LATE_CLOSE_STRUCT: Final = struct.Struct("<qqBBB")
+LATE_VALUES_OFFSET: Final = 32
+
 _HEADER_FORMAT: Final = "<IBBBB"
 _SIZES: Final = {"q": 8, "Q": 8, "d": 8, "I": 4, "i": 4, "H": 2, "h": 2, "B": 1}
 
