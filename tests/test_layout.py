@@ -167,11 +167,12 @@ def test_relative_inside_a_folder_absolute_across() -> None:
         if is_root_package(path):
             continue  # rankscope/__init__.py lies inside tracer, but reaches into it from above
         folder = folder_of(path)
+        depth = len(path.parent.relative_to(ROOT).parts)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            depth = len(path.parent.relative_to(ROOT).parts)
-            leaves = isinstance(node, ast.ImportFrom) and node.level > depth
-            absolute = isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[:2] == ["rankscope", folder]
-            if leaves or (absolute and node.level == 0):
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            absolute = node.level == 0 and (node.module or "").split(".")[:2] == ["rankscope", folder]
+            if absolute or node.level > depth:
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not wrong
 
