@@ -6,6 +6,7 @@ set -euo pipefail
 bin=$1
 examples=$(dirname "$0")
 export OMP_NUM_THREADS=1 # four ranks on a laptop: one thread each
+unset RANKSCOPE RANKSCOPE_DIR # the demo is observed, and its runs are told apart by their ids
 
 for name in ddp fsdp2; do
     run=demo-$name-$(date -u +%Y%m%dT%H%M%SZ)-$$
