@@ -1,0 +1,58 @@
+"""One rule for rows that were written more than once, used by sealing, recovery and the reader.
+
+Facts: of the rows with one key (`Table.key`) the last counts. Entities become known bit by bit (a process row is
+written when it joins and again when it ends): of each column the last value that is not null counts. Loads pyarrow.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .arrow import rows_to_table
+from .tables import TABLES
+
+
+def merge_rows(data: pa.Table, table: str) -> pa.Table:
+    """`data`, in the order of writing, with one row per key; a table without a key is returned as it is."""
+    declared = TABLES[table]
+    if not declared.key or data.num_rows < 2:
+        return data
+    if declared.table_class == "entity":
+        return _last_values(data, table)
+    return data.take(pa.array(last_positions(data, declared.key)))
+
+
+def last_positions(data: pa.Table, key: tuple[str, ...]) -> npt.NDArray[np.int64]:
+    """Ascending positions of the last row of each key."""
+    codes = [_codes(data.column(name)) for name in key]
+    order = np.lexsort([np.arange(data.num_rows), *reversed(codes)])
+    differs = np.zeros(max(len(order) - 1, 0), np.bool_)
+    for code in codes:
+        differs |= code[order][1:] != code[order][:-1]
+    found: npt.NDArray[np.int64] = np.sort(order[np.append(differs, True)]) if len(order) else order
+    return found
+
+
+def sort_rows(data: pa.Table, table: str) -> pa.Table:
+    """`data` in the order of a sealed file (`Table.sort`)."""
+    order = TABLES[table].sort
+    if not order or data.num_rows < 2:
+        return data
+    return data.take(pc.sort_indices(data, sort_keys=[(name, "ascending") for name in order]))
+
+
+def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    if pa.types.is_integer(column.type):
+        return column.fill_null(-1).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+    plain = column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+    indices = pa.array(plain.to_pylist(), pa.string()).dictionary_encode().indices.fill_null(-1)
+    return indices.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _last_values(data: pa.Table, table: str) -> pa.Table:
+    found: dict[tuple[object, ...], dict[str, object]] = {}
+    for row in data.to_pylist():
+        known = found.setdefault(tuple(row[name] for name in TABLES[table].key), {})
+        known.update({name: value for name, value in row.items() if value is not None})
+    return rows_to_table(table, list(found.values()))
