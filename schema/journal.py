@@ -3,7 +3,7 @@
 Each line is {"k": kind, "t": CLOCK_MONOTONIC ns, ...}. Kinds and their other keys:
 
     process  the columns of table process that are known at attach, and world_size, launch (key of the launcher);
-             solo_run_id, solo_run_dir, solo_incarnation 0: the run of a process that never joins a group, null where a
+             solo_run_id, solo_run_dir: the run (incarnation 0) of a process that never joins a group, null where a
              launcher started it as one rank of several, or it joined (it then adopts its launch folder's run, if it
              has no join line). Written again, whole, when more is known; the last one counts
     ring     path, capacity, is_tmpfs; or capacity 0 and why
