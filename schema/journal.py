@@ -2,10 +2,10 @@
 
 Each line is {"k": kind, "t": CLOCK_MONOTONIC ns, ...}. Kinds and their other keys:
 
-    process  the columns of table process that are known at attach, and world_size, launch (key of the launcher);
-             solo_run_id, solo_run_dir: the run (incarnation 0) of a process that never joins a group, null where a
-             launcher started it as one rank of several, or it joined (it then adopts its launch folder's run, if it
-             has no join line). Written again, whole, when more is known; the last one counts
+    process  the columns of table process that are known at attach, and world_size, launch (key of the launcher),
+             run_id and run_dir: where it goes if it never joins; is_solo: nobody started it as one rank of several and
+             it has joined no group so far, so that is its own run, else its launch folder's run comes first. Written
+             again, whole, when more is known; the last one counts
     ring     path, capacity, is_tmpfs; or capacity 0 and why
     join     run_id, run_dir, incarnation, from_record, rank, world_size, restart_count
     run      columns of table run (rank 0, or the only process)

@@ -70,7 +70,7 @@ def folder_leftovers(folder: Path) -> list[Leftover]:
     adopted = folder_run(states)
     found = []
     for state in states:
-        run = state.run or adopted or fallback_run(state)
+        run = run_of(state, adopted)
         if run is not None:
             found.append(Leftover(run, state.path, state, is_alive(state.lock_path), (), []))
     return [*found, *_spools(folder)]
@@ -80,6 +80,12 @@ def folder_run(states: list[ProcessState]) -> RunRef | None:
     """The run that processes without a join adopt: the latest one joined in their launch folder."""
     joined = [(state.last_ns, state.run) for state in states if state.run is not None]
     return max(joined)[1] if joined else None
+
+
+def run_of(state: ProcessState, adopted: RunRef | None) -> RunRef | None:
+    """The run of a process: the one it joined; its own if nobody launched it as one of several; else its folder's."""
+    own = fallback_run(state)
+    return state.run or (own if state.process.get("is_solo") else None) or adopted or own
 
 
 def fallback_run(state: ProcessState) -> RunRef | None:
