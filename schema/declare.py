@@ -6,8 +6,12 @@ table and the documentation are all derived from these declarations.
 
 from typing import Final, Literal, NamedTuple
 
-ColumnType = Literal["int64", "int32", "int16", "uint64", "float64", "bool", "string", "enum", "list<int64>", "list<float64>", "json"]
-Encoding = Literal["value", "minus_one_null", "zero_null", "nan_null", "enum", "intern", "group", "offset_100ns", "bool"]
+ColumnType = Literal[
+    "int64", "int32", "int16", "uint64", "float64", "bool", "string", "enum", "list<int64>", "list<float64>", "json"
+]
+Encoding = Literal[
+    "value", "minus_one_null", "zero_null", "nan_null", "enum", "intern", "group", "offset_100ns", "bool"
+]
 Moment = Literal["open", "close", "late"]
 TableClass = Literal["entity", "fact", "reading", "conclusion"]
 
@@ -25,7 +29,8 @@ class Ring(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One column. unit: "ns", "bytes", "1" (a ratio), "celsius", "" for none. otel: OpenTelemetry name, if one exists."""
+    """One column. unit: "ns", "bytes", "1" (a ratio), "celsius", "" for none. otel: OpenTelemetry name,
+    if one exists."""
 
     name: str
     type: ColumnType
@@ -73,7 +78,9 @@ PROCESS_KEY: Final = (
 """The first columns of every fact of a process."""
 
 
-def enum(name: str, vocabulary: str, doc: str, *, ring: bool = False, otel: str = "", moment: Moment = "open") -> Column:
+def enum(
+    name: str, vocabulary: str, doc: str, *, ring: bool = False, otel: str = "", moment: Moment = "open"
+) -> Column:
     """A column whose values come from one of `schema.enums.ENUMS`."""
     return Column(name, "enum", doc, enum=vocabulary, otel=otel, ring=Ring("B", "enum", moment) if ring else None)
 
@@ -93,6 +100,6 @@ def count(name: str, doc: str, *, ring: bool = False, unit: str = "", otel: str 
     return Column(name, "int64", doc, unit=unit, otel=otel, ring=Ring("q", "minus_one_null") if ring else None)
 
 
-def small(name: str, doc: str, format: Literal["i", "h"] = "i") -> Column:
-    """A small integer that a ring stores in 2 or 4 bytes; -1 stands for null."""
-    return Column(name, "int32", doc, ring=Ring(format, "minus_one_null"))
+def small(name: str, doc: str, size: Literal["i", "h"] = "i") -> Column:
+    """A small integer that a ring stores in 4 ("i") or 2 ("h") bytes; -1 stands for null."""
+    return Column(name, "int32", doc, ring=Ring(size, "minus_one_null"))

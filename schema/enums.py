@@ -1,12 +1,14 @@
-"""The closed vocabularies of the ontology. Values are appended only: a ring stores the position (1-based; 0 is null)."""
+"""The closed vocabularies of the ontology, append-only: a ring stores the position (1-based; 0 is null)."""
 
 from typing import Final
 
 OPS: Final = (
     "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor", "all_to_all",
-    "all_to_all_single", "broadcast", "reduce", "gather", "scatter", "barrier", "send", "recv", "all_reduce_coalesced",
+    "all_to_all_single", "broadcast", "reduce", "gather", "scatter", "barrier", "send", "recv",
+"all_reduce_coalesced",
     "all_gather_coalesced", "all_gather_into_tensor_coalesced", "reduce_scatter_coalesced",
     "reduce_scatter_tensor_coalesced", "broadcast_coalesced", "coalesced", "all_reduce_sparse", "other",
+    "monitored_barrier", "gather_into_tensor",
 )  # fmt: skip
 DTYPES: Final = (
     "float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool", "complex64",

@@ -1,17 +1,17 @@
 """Every error that rankscope raises on purpose.
 
-    RankscopeError
-    ├── SettingsError (also ValueError)   a setting or argument is wrong; the text says the fix
-    ├── HookUnavailable                   a hook cannot be installed here (library missing, too old)
-    ├── CaptureError                      capture cannot start (no room for the ring, no local directory)
-    └── InputError                        a command's input cannot be used; exit status 2, one line
-        ├── NotARun                       the path is no run directory
-        ├── EmptyRun                      a run directory without a single row
-        ├── MixedRuns                     two runs in one folder
-        ├── NewerOntology                 written by a newer major version of the ontology
-        ├── UnreadableFile                truncated, foreign or forbidden file
-        ├── QueryError                    the SQL was refused or failed
-        └── NoEvidence                    the question needs rows that the run does not have
+RankscopeError
+├── SettingsError (also ValueError)   a setting or argument is wrong; the text says the fix
+├── HookUnavailable                   a hook cannot be installed here (library missing, too old)
+├── CaptureError                      capture cannot start (no room for the ring, no local directory)
+└── InputError                        a command's input cannot be used; exit status 2, one line
+    ├── NotARun                       the path is no run directory
+    ├── EmptyRun                      a run directory without a single row
+    ├── MixedRuns                     two runs in one folder
+    ├── NewerOntology                 written by a newer major version of the ontology
+    ├── UnreadableFile                truncated, foreign or forbidden file
+    ├── QueryError                    the SQL was refused or failed
+    └── NoEvidence                    the question needs rows that the run does not have
 """
 
 

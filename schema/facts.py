@@ -6,7 +6,9 @@ from .declare import PROCESS_KEY, Column, Ring, Table, count, device_time, enum,
 
 _KEY: Final = ("proc", "record")
 _STEP = Column("step", "int64", "step ordinal in the incarnation, from 0", ring=Ring("i", "minus_one_null"))
-_GLOBAL_STEP = count("global_step", "step number of the whole training, from the user, trainer or checkpoint", ring=True)
+_GLOBAL_STEP = count(
+    "global_step", "step number of the whole training, from the user, trainer or checkpoint", ring=True
+)
 _NAME_DOC = "name, interned in the journal"
 _STAGE = (small("stage", "pipeline stage", "h"), small("chunk", "model chunk in the stage", "h"),
           small("microbatch", "micro-batch ordinal in the step", "h"))  # fmt: skip
@@ -25,7 +27,8 @@ COLLECTIVE: Final = Table("collective", "fact", "one collective or P2P operation
     Column("coalescing_id", "int64", "operations issued as one coalesced call share it", ring=Ring("I", "zero_null")),
     enum("dtype", "dtype", "element type of the first tensor", ring=True),
     count("bytes_in", "bytes of the input tensors", unit="bytes", ring=True),
-    count("bytes_out", "bytes of the output tensors (in-place operations: the same tensors)", unit="bytes", ring=True),
+    count("bytes_out", "bytes of the output tensors (in-place operations: the same tensors)", unit="bytes",
+          ring=True),
     Column("is_async", "bool", "the caller asked for asynchronous execution", ring=Ring("B", "bool")),
     time("issued_ns", "the operation was issued"),
     time("returned_ns", "the issuing call came back", moment="late"),
@@ -77,7 +80,8 @@ MEMORY: Final = Table("memory", "fact", "a memory reading at a step boundary", (
     count("peak_allocated_bytes", "running maximum, where it moved in this step", unit="bytes", ring=True),
     count("peak_reserved_bytes", "running maximum, where it moved in this step", unit="bytes", ring=True),
     count("rss_bytes", "resident memory of the process", unit="bytes", ring=True),
-    small("num_alloc_retries", "allocator retries since start"), small("num_ooms", "out-of-memory errors since start"),
+    small("num_alloc_retries", "allocator retries since start"),
+    small("num_ooms", "out-of-memory errors since start"),
 ), ring_kind=5, sort=("proc", "time_ns"), key=_KEY)  # fmt: skip
 
 SAMPLE_BATCH: Final = Table("sample_batch", "fact", "one batch drawn from a data loader", (
@@ -100,13 +104,16 @@ KERNEL: Final = Table("kernel", "fact", "a device activity (imported trace, or a
 ), sort=("proc", "start_ns"), key=_KEY)  # fmt: skip
 
 CHECKPOINT: Final = Table("checkpoint", "fact", "a checkpoint save or load on one process", (
-    *PROCESS_KEY, Column("step", "int64", "step ordinal"), Column("global_step", "int64", "step of the whole training"),
+    *PROCESS_KEY, Column("step", "int64", "step ordinal"),
+    Column("global_step", "int64", "step of the whole training"),
     enum("action", "checkpoint_action", "save or load"), enum("mode", "checkpoint_mode", "sync or async"),
     Column("path", "string", "where (redacted)"), Column("format", "string", "torch, dcp, safetensors, ..."),
     time("start_ns", "the call began", ring=False), time("blocking_end_ns", "the training went on", ring=False),
     time("end_ns", "all was written or read", ring=False), count("bytes", "bytes of the files", unit="bytes"),
-    count("num_files", "files written or read by this process"), count("world_size", "world size it was written with"),
-    Column("layout", "string", "parallel layout it was written with"), Column("digest", "string", "digest of the files"),
+    count("num_files", "files written or read by this process"),
+    count("world_size", "world size it was written with"),
+    Column("layout", "string", "parallel layout it was written with"),
+    Column("digest", "string", "digest of the files"),
     Column("is_verified", "bool", "the files were compared with what the save recorded"),
     enum("outcome", "outcome", "how it ended"),
 ), sort=("proc", "start_ns"), key=_KEY)  # fmt: skip
@@ -114,7 +121,8 @@ CHECKPOINT: Final = Table("checkpoint", "fact", "a checkpoint save or load on on
 INCIDENT: Final = Table("incident", "fact", "something that went wrong", (
     *PROCESS_KEY, time("time_ns", "when it was judged", ring=False), Column("kind", "string", "kind of incident"),
     enum("severity", "severity", "how bad"), Column("procs", "list<int64>", "processes concerned"),
-    Column("evidence", "json", "table and predicate of the rows that show it"), Column("rule", "string", "rule that fired"),
+    Column("evidence", "json", "table and predicate of the rows that show it"),
+    Column("rule", "string", "rule that fired"),
     Column("owner", "string", "owner of the rule"),
 ), sort=("time_ns",), key=_KEY)  # fmt: skip
 
@@ -122,7 +130,8 @@ CAPTURE: Final = Table("capture", "fact", "what the capture itself did, one row 
     *PROCESS_KEY, time("time_ns", "when it was read", ring=False), Column("hook", "string", "hook"),
     enum("tier", "tier", "mechanism in use, where the hook has tiers"), Column("is_on", "bool", "the hook is on"),
     Column("why", "string", "why it is off or reduced"), count("num_rows", "rows written so far"),
-    count("num_dropped", "rows overwritten before they were read, so far"), count("num_errors", "errors swallowed so far"),
+    count("num_dropped", "rows overwritten before they were read, so far"),
+    count("num_errors", "errors swallowed so far"),
     count("num_calls", "hook entries so far"), count("num_timed_calls", "of these, timed (1 in 64)"),
     count("timed_ns", "time spent in the timed entries", unit="ns"),
     Column("timed_ns_squared", "float64", "sum of the squares of these times, for the interval", unit="ns^2"),

@@ -74,7 +74,8 @@ class RingLayout(NamedTuple):
     """The record layout of one table.
 
     open_struct packs `generation, kind, state, timing, thread, *open values, generation` and zeroes every other byte;
-    `open_columns` names its values in that order. close_struct packs the close values (`close_columns`) at close_offset.
+    `open_columns` names its values in that order. close_struct packs the close values (`close_columns`) at
+    close_offset.
     """
 
     table: Table
