@@ -122,6 +122,10 @@ class Guard:
         self._counters[0] = calls
         return now_ns()
 
+    def count_row(self) -> None:
+        """One more row was written."""
+        self._counters[4] += 1
+
     def leave(self, entered_ns: int, job_ns: int = 0) -> None:
         """Close a timed entry; job_ns: time inside that was the job's own call. Call only if `enter` gave a clock."""
         spent = max(0, now_ns() - entered_ns - job_ns)
