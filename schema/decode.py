@@ -21,6 +21,7 @@ from .enums import ENUMS
 from .errors import NewerOntology, UnreadableFile
 from .ring import RingLayout
 from .ring_header import RingHeader
+from .tables import RING_TABLES
 from .ring_header import encode_header as encode_header
 from .version import readable
 
@@ -44,14 +45,23 @@ class Names:
 def open_ring(path: str) -> tuple[RingHeader, mmap.mmap]:
     """Map a ring file for reading (a live writer may go on). The caller closes the map.
 
+    Not for a process's own ring: closing a descriptor or map of it drops the lock that says the process lives.
     Raises UnreadableFile (missing, truncated, foreign) or NewerOntology.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            view = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
-        finally:
-            os.close(descriptor)
+    except OSError as error:
+        raise UnreadableFile(f"{path}: {error}") from error
+    try:
+        return map_ring(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def map_ring(path: str, descriptor: int) -> tuple[RingHeader, mmap.mmap]:
+    """As `open_ring`, for a file that is open; the descriptor stays open. path: for messages."""
+    try:
+        view = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
     except (OSError, ValueError) as error:
         raise UnreadableFile(f"{path}: {error}") from error
     try:
@@ -87,7 +97,7 @@ def counters(view: mmap.mmap) -> npt.NDArray[np.uint64]:
 def base_times(records: Records) -> npt.NDArray[np.int64]:
     """The opening time (CLOCK_MONOTONIC ns) of each record, whatever its kind."""
     times, kinds = np.zeros(len(records), np.int64), records.view(_raw())["kind"]
-    for kind in ring.RING_TABLES:
+    for kind in RING_TABLES:
         layout = ring.layout(kind)
         chosen = kinds == kind
         times[chosen] = records[chosen].view(_dtype(kind))[layout.base]
@@ -192,7 +202,9 @@ def _column(body: Records, name: str, encoding: str, place: ring.Field, layout: 
     return pa.array(values)
 
 
-def _header_columns(body: Records, layout: RingLayout, names: Names, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+def _header_columns(
+    body: Records, layout: RingLayout, names: Names, columns: dict[str, pa.Array]
+) -> dict[str, pa.Array]:
     found: dict[str, pa.Array] = {}
     declared = layout.table.names
     if "thread_id" in declared:
