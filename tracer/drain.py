@@ -1,0 +1,222 @@
+"""Draining one process: its growing journal and its ring become rows, each placed in its table and incarnation.
+
+The ring is read before the journal: names, groups and joins are journalled before the records that use them. Rows whose
+names are not known yet (the journal could not be written, the disk is full) wait. Nothing here writes to disk.
+"""
+
+import os
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from rankscope.schema import decode, ring
+from rankscope.schema.errors import InputError
+from rankscope.schema.journal import complete_bytes
+from rankscope.schema.journal import decode as decode_journal
+from rankscope.schema.liveness import is_alive
+from rankscope.schema.process_rows import (
+    PlacedRow,
+    capture_rows,
+    incarnation_slices,
+    journal_rows,
+    node_row,
+    process_rows,
+)
+from rankscope.schema.process_state import ProcessState
+from rankscope.schema.tables import RING_TABLES
+
+from .ring_drain import Mask, Records, RingDrain
+
+CAPTURE_NS: Final = 60_000_000_000
+"""A reading of the hooks' counters is taken this often, and when the process ends."""
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK: Final = 1 << 20
+_NOTHING: Final = Records(np.empty(0, np.dtype((np.void, ring.RECORD_BYTES))), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTable:
+    """Rows of one fact table and incarnation. is_final: nothing will change them."""
+
+    table: str
+    incarnation: int
+    rows: pa.Table
+    is_final: bool
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one pass over one process gave."""
+
+    tables: list[PlacedTable] = field(default_factory=list)
+    rows: list[PlacedRow] = field(default_factory=list)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all tables."""
+        return len(self.rows) + int(sum(table.rows.num_rows for table in self.tables))
+
+
+class ProcessDrain:
+    """One process of the launch folder, by its journal.
+
+    The agent's own process (thread mode) lives until it says otherwise, and its files are never closed: closing any
+    descriptor of a file drops this process's record locks on it.
+    """
+
+    def __init__(self, journal: str) -> None:
+        self.state = ProcessState(journal)
+        self.ring: RingDrain | None = None
+        self.problem = ""
+        self.is_alive, self.is_finished = True, False
+        self._journal: int | None = None
+        self._offset, self._num_joins, self._captured_ns = 0, 0, 0
+        self._columns = {kind: _name_columns(kind) for kind in RING_TABLES}
+
+    def look(self) -> None:
+        """Read what the journal has gained, open the ring once it is named, and see whether the process lives."""
+        self._read_journal()
+        if self.ring is None and self.state.ring_capacity and not self.problem:
+            self._open_ring()
+        if not self.is_own:
+            self.is_alive = is_alive(self.state.lock_path)
+
+    @property
+    def is_own(self) -> bool:
+        """This very process is the one that is drained."""
+        process = self.state.process
+        return process.get("pid") == os.getpid() and process.get("pid_namespace") in (None, _pid_namespace())
+
+    def read(self, now_ns: int, is_last: bool) -> Batch:
+        """One pass. is_last: the process is dead; all that is left comes, and the process row says how it ended."""
+        drained = self.ring.read(now_ns, is_last) if self.ring else None
+        self._read_journal()
+        if drained is None and self.state.ring_capacity and not self.problem:
+            self._open_ring()
+            drained = self.ring.read(now_ns, is_last) if self.ring else None
+        batch = Batch()
+        if drained is not None:
+            self._decode(drained.provisional, False, batch)
+            self._decode(drained.final, True, batch)
+        self._add_rows(batch, now_ns, is_last)
+        self.is_finished = is_last
+        return batch
+
+    def pending_numbers(self) -> decode.Numbers:
+        """Records that are not final yet."""
+        return self.ring.pending_numbers if self.ring else _NOTHING.numbers
+
+    def forget_written(self) -> None:
+        """See `RingDrain.forget_written`."""
+        if self.ring is not None:
+            self.ring.forget_written()
+
+    def close(self) -> None:
+        """Unmap the ring and close the journal."""
+        if self.is_own:
+            return
+        if self.ring is not None:
+            self.ring.close()
+            self.ring = None
+        if self._journal is not None:
+            os.close(self._journal)
+            self._journal = None
+
+    def _read_journal(self) -> None:
+        try:
+            if self._journal is None:
+                self._journal = os.open(self.state.path, _READ)
+            while data := os.pread(self._journal, _CHUNK, self._offset):
+                whole = complete_bytes(data)
+                self.state.feed(decode_journal(data[:whole]))
+                self._offset += whole
+                if len(data) < _CHUNK:
+                    break
+        except OSError as error:
+            self.problem = self.problem or f"{self.state.path}: {error.strerror}"
+
+    def _open_ring(self) -> None:
+        path = self.state.ring_path
+        try:
+            if self.is_own:
+                header, view = decode.map_ring(path, os.open(path, _READ))
+            else:
+                header, view = decode.open_ring(path)
+        except (InputError, OSError) as error:
+            self.problem = str(error)
+            return
+        self.ring = RingDrain(header, view, self._is_named)
+
+    def _is_named(self, raw: decode.Records) -> Mask:
+        named = np.ones(len(raw), np.bool_)
+        data = raw.view(np.uint8).reshape(len(raw), ring.RECORD_BYTES)
+        for kind, columns in self._columns.items():
+            for offset, is_group in columns:
+                known = self.state.names.groups if is_group else self.state.names.names
+                numbers = data[:, offset : offset + 4].copy().view("<u4").reshape(-1)
+                chosen = data[:, 4] == kind
+                unknown = [number for number in np.unique(numbers[chosen]) if number and number not in known]
+                if unknown:
+                    named &= ~(chosen & np.isin(numbers, unknown))
+        return named
+
+    def _decode(self, records: Records, is_final: bool, batch: Batch) -> None:
+        for incarnation, rank, part in incarnation_slices(self.state, records.numbers):
+            raw, numbers = records.raw[part], records.numbers[part]
+            for kind in np.unique(raw.view(np.uint8).reshape(len(raw), ring.RECORD_BYTES)[:, 4]):
+                rows = decode.to_arrow(raw, numbers, int(kind), self.state.proc, rank, self.state.names)
+                batch.tables.append(PlacedTable(RING_TABLES[int(kind)].name, incarnation, rows, is_final))
+
+    def _add_rows(self, batch: Batch, now_ns: int, is_last: bool) -> None:
+        state = self.state
+        batch.rows += journal_rows(state, state.rows)
+        state.rows.clear()
+        if is_last or len(state.joins) > self._num_joins:
+            exit_kind = "running" if not is_last else ("killed" if state.ended_ns is None else "clean")
+            batch.rows += [node_row(state), *process_rows(state, exit_kind, self._num_records(), self._num_dropped())]
+            self._num_joins = len(state.joins)
+        if self.ring is not None and (is_last or now_ns - self._captured_ns >= CAPTURE_NS):
+            batch.rows += capture_rows(state, self.ring.counters(), self._reading_ns(now_ns, is_last))
+            self._captured_ns = now_ns
+
+    def _reading_ns(self, now_ns: int, is_last: bool) -> int:
+        """The last reading carries the moment of the process's last sign, so that it is the same whoever takes it."""
+        return max(self.state.last_ns, self.ring.last_ns if self.ring else 0) if is_last else now_ns
+
+    def _num_records(self) -> int | None:
+        told = self.state.num_records
+        return told if told is not None else (self.ring.num_seen if self.ring else None)
+
+    def _num_dropped(self) -> int:
+        return self.ring.num_dropped if self.ring else 0
+
+
+def local_files(state: ProcessState) -> list[str]:
+    """The files of a process on this machine: its ring, then its journal (which names the ring)."""
+    return [path for path in (state.ring_path, state.path) if path]
+
+
+def remove_files(state: ProcessState) -> None:
+    """Delete them. Only after everything in them is safely in the run directory."""
+    for path in local_files(state):
+        try:
+            os.unlink(path)
+        except OSError:
+            continue
+
+
+@cache
+def _pid_namespace() -> int | None:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return None
+
+
+def _name_columns(kind: int) -> list[tuple[int, bool]]:
+    """Offsets of the interned columns of a ring kind, and whether each is a group."""
+    fields = ring.layout(kind).fields.values()
+    return [(f.offset, f.encoding == "group") for f in fields if f.encoding in ("intern", "group")]
