@@ -57,7 +57,7 @@ class Recorder(Protocol):
         ...
 
     def poke(self, layout: RingLayout, record: int, column: str, value: int) -> None:
-        """Write one late column (device times: in units of 100 ns after the record's base; returned_ns: absolute)."""
+        """Write one column of an open record (device times: in units of 100 ns after the base; others as stored)."""
         ...
 
     def joined(self, rank: int, world_size: int, store: Any) -> None:
@@ -125,6 +125,10 @@ class Guard:
     def count_row(self) -> None:
         """One more row was written."""
         self._counters[4] += 1
+
+    def count_dropped(self, num_rows: int) -> None:
+        """So many rows could not be written."""
+        self._counters[5] += num_rows
 
     def leave(self, entered_ns: int, job_ns: int = 0) -> None:
         """Close a timed entry; job_ns: time inside that was the job's own call. Call only if `enter` gave a clock."""

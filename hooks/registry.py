@@ -15,6 +15,6 @@ class HookSpec(NamedTuple):
 
 HOOKS: Final = (
     HookSpec("process_groups", "process_groups:install", "torch.distributed", True, "collectives, P2P and their waits"),
-    HookSpec("steps", "steps:install", "torch", True, "step boundaries by the first optimizer"),
-    HookSpec("phases", "phases:install", "torch", True, "forward, backward and optimizer spans"),
+    HookSpec("steps", "steps:install", "torch", True, "step boundaries and optimizer spans"),
+    HookSpec("phases", "phases:install", "torch", True, "forward, backward, evaluation and data spans"),
 )

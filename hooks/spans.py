@@ -23,9 +23,9 @@ KINDS: Final = {kind: code("span_kind", kind) for kind in SPAN_KINDS}
 PHASE_OF: Final = {kind: code("phase", kind) for kind in SPAN_KINDS if kind in PHASES}
 """Ring code of the phase that a kind of span means, where it means one."""
 
-_LAYOUT: Final = layout_of("span")
+SPAN_LAYOUT: Final = layout_of("span")
 _NO_STAGE: Final = -1
-_ROWS, _DROPPED = 4, 5
+_ROWS: Final = 4
 
 
 class SpanWriter:
@@ -42,11 +42,11 @@ class SpanWriter:
         """Open a span now; kind: from `KINDS`, name: from `name`. Returns its record number."""
         self._counters[_ROWS] += 1
         # In the order of the layout: start_ns, step, name, stage, chunk, microbatch, kind.
-        return self._open(_LAYOUT, now_ns(), self.recorder.step, name, _NO_STAGE, _NO_STAGE, _NO_STAGE, kind)
+        return self._open(SPAN_LAYOUT, now_ns(), self.recorder.step, name, _NO_STAGE, _NO_STAGE, _NO_STAGE, kind)
 
     def end(self, record: int, is_failed: bool = False) -> None:
         """Close a span now."""
-        self._close(_LAYOUT, record, FAILED if is_failed else COMPLETED, 0, now_ns())
+        self._close(SPAN_LAYOUT, record, FAILED if is_failed else COMPLETED, 0, now_ns())
 
     def name(self, text: str) -> int:
         """The number that stands for `text`."""

@@ -106,11 +106,11 @@ def make_writer(wake: Callable[[], object], index_thread: Callable[[], int]) -> 
 
 
 def _late_packs(layout: RingLayout) -> dict[str, tuple[int, Callable[..., None], int]]:
-    """Per late column: its offset in the record, how to pack it, and the largest value that fits."""
+    """Per column: its offset in the record, how to pack it, and the largest value that fits."""
     return {
         field.name: (field.offset, struct.Struct("<" + field.format).pack_into, _largest(field.format))
         for field in layout.fields.values()
-        if field.moment == "late"
+        if field.format != "d"
     }
 
 
