@@ -1,0 +1,213 @@
+"""Communication by group and operation: how many, how large, how long, and how long the host waited.
+
+Everything here is what a host saw. `collective.duration` (issue to completion on one rank) includes waiting for the other
+members, so the rank that comes last shows the shortest one: durations name nobody. `collective.transfer` is the
+completion (median over the members) minus the last arrival, `collective.wait` the last arrival minus each member's own;
+both only for operations after which all members go on together, whose members share one host clock and all left a
+completion. Completions learnt by `wait` or `poll` are upper bounds. Waits inside C++ (DDP's reducer)
+are not visible to the host: they are counted as "inside backward", never as zero.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from rankscope.schema.measurement import Measurement
+
+from .buckets import Histogram, quantile
+from .evidence import Evidence
+from .groups import Group, read_groups
+from .run import Row, Run
+from .statements import statement
+
+ANALYZER: Final = "communication"
+_SHARES: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
+_MATCHED: Final = ("collective", "process", "process_group")
+_ASYMMETRIC: Final = frozenset({"send", "recv", "broadcast", "broadcast_coalesced", "reduce", "gather", "scatter", "coalesced", "other"})
+"""Operations of which the members do not all end together."""
+_Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """All operations of one group and kind. The measurements of a distribution carry scope.statistic p50, p95, p99, max."""
+
+    group: Group
+    op: str
+    num_ranks: int
+    count: Measurement
+    bytes: Measurement
+    least_bytes: int | None
+    most_bytes: int | None
+    unfinished: Measurement
+    num_failed: int
+    num_inside_backward: int
+    timing_source: str
+    duration: tuple[Measurement, ...]
+    host_wait: tuple[Measurement, ...]
+    transfer: tuple[Measurement, ...]
+    wait: tuple[Measurement, ...]
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All of them, in the order of the report."""
+        return (self.count, self.bytes, self.unfinished, *self.duration, *self.host_wait, *self.transfer, *self.wait)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """One operation that some ranks issued and nobody saw complete."""
+
+    group: Group
+    op: str
+    seq: int
+    ranks: tuple[int, ...]
+    step: int | None
+    src: int | None = None
+    dst: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """The answer. operations: most bytes first. host_wait: one measurement per rank; share: of step time, all ranks."""
+
+    operations: tuple[Operations, ...]
+    unfinished: tuple[Unfinished, ...]
+    host_wait: tuple[Measurement, ...]
+    share: Measurement
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All of them, in the order of the report."""
+        found = [self.share, *self.host_wait]
+        for item in self.operations:
+            found += item.measurements
+        return tuple(found)
+
+
+def communication(run: Run, coverage: float | None = None) -> Communication:
+    """The communication of `run` by group and operation."""
+    groups = read_groups(run)
+    for name in (("brief", "counted"), (ANALYZER, "arrivals"), (ANALYZER, "matched")):
+        run.define(statement(*name))
+    told = _Distributions(run, coverage)
+    operations = [_operations(told, groups, row) for row in run.rows(statement(ANALYZER, "operations"))]
+    operations.sort(key=lambda item: (-int(item.bytes.value or 0), -int(item.count.value or 0), item.group.label, item.op))
+    share, waits = _host_waits(run, coverage)
+    return Communication(tuple(operations), _unfinished(run, groups), waits, share)
+
+
+class _Distributions:
+    """The histograms of all groups and operations, read once."""
+
+    def __init__(self, run: Run, coverage: float | None) -> None:
+        self.run, self.coverage = run, coverage
+        self.durations = _by_key(run.rows(statement(ANALYZER, "durations")))
+        self.host_waits = _by_key(run.rows(statement(ANALYZER, "host_waits")))
+        self.transfers = _by_key(run.rows(statement(ANALYZER, "transfers")))
+        self.waits = _by_key(run.rows(statement(ANALYZER, "arrival_waits")))
+        maxima, matched = run.rows(statement(ANALYZER, "maxima")), run.rows(statement(ANALYZER, "matched_maxima"))
+        self.longest = {row[:2]: row[2] for row in maxima}
+        self.longest_host_waits = {row[:2]: row[3] for row in maxima}
+        self.longest_transfers = {row[:2]: row[2] for row in matched}
+        self.longest_waits = {row[:2]: row[3] for row in matched}
+
+    def evidence(self, name: str, timing_source: str = "", tables: tuple[str, ...] = ("collective",)) -> Evidence:
+        """What the measurements of one statement have in common."""
+        return Evidence(self.run, ANALYZER, statement(ANALYZER, name), tables, self.coverage, timing_source=timing_source)
+
+
+def _operations(told: _Distributions, groups: dict[str | None, Group], row: Row) -> Operations:
+    (group_id, op, num, bytes_in, num_with_bytes, least, most, num_ranks, num_unfinished, num_failed, num_wait, num_poll,
+     num_device, num_inside) = row  # fmt: skip
+    key, op = (group_id, op), op or "unknown"
+    group = groups.get(group_id) or Group.unknown(group_id)
+    scope = {"group": group.label, "group_id": group_id, "op": op}
+    source = _source(num, num_wait, num_poll, num_device)
+    counted = told.evidence("operations", source)
+    return Operations(
+        group, op, num_ranks, counted.measurement("collective.count", num, scope, num),
+        counted.measurement("collective.bytes", int(bytes_in) if num_with_bytes else None, scope, num_with_bytes,
+                            reason="" if num_with_bytes else "no operation told its bytes"),
+        least, most, counted.measurement("collective.unfinished", num_unfinished, scope, num), num_failed, num_inside, source,
+        _distribution(told.evidence("durations", source), "collective.duration", scope, told.durations[key],
+                      told.longest.get(key), "no completion was seen"),
+        _distribution(told.evidence("host_waits", source), "collective.host_wait", scope, told.host_waits[key],
+                      told.longest_host_waits.get(key), _no_wait(num, num_inside), _inside(num_inside)),
+        _matched(told.evidence("transfers", source, _MATCHED), "collective.transfer", scope, told.transfers[key],
+                 told.longest_transfers.get(key), group),
+        _matched(told.evidence("arrival_waits", source, _MATCHED), "collective.wait", scope, told.waits[key],
+                 told.longest_waits.get(key), group),
+    )  # fmt: skip
+
+
+def _distribution(
+    told: Evidence, name: str, scope: dict[str, object], histogram: Histogram, longest: int | None, reason: str,
+    caveats: tuple[str, ...] = (),
+) -> tuple[Measurement, ...]:  # fmt: skip
+    total = sum(count for _, count in histogram)
+    values = {statistic: quantile(histogram, share) for statistic, share in _SHARES}
+    if longest is not None:
+        values["max"] = longest
+    return tuple(
+        told.measurement(name, value, {**scope, "statistic": statistic}, total, caveats=caveats, reason="" if value is not None else reason)
+        for statistic, value in values.items()
+    )  # fmt: skip
+
+
+def _matched(
+    told: Evidence, name: str, scope: dict[str, object], histogram: Histogram, longest: int | None, group: Group
+) -> tuple[Measurement, ...]:  # fmt: skip
+    if scope["op"] in _ASYMMETRIC:
+        reason = "its members do not end together, so arrival and completion are not matched here"
+    elif not group.size:
+        reason = "nobody told the members of the group"
+    else:
+        reason = "no operation of which all members, on one host clock, left a completion"
+    return _distribution(told, name, scope, histogram, longest, reason, ("completions by wait or poll are upper bounds",))
+
+
+
+
+def _source(num: int, num_wait: int, num_poll: int, num_device: int) -> str:
+    parts = [(num_wait, "wait"), (num_poll, "poll"), (num_device, "device"), (num - num_wait - num_poll - num_device, "none")]
+    return ", ".join(f"{name} {round(100 * count / num)} %" for count, name in parts if count)
+
+
+def _no_wait(num: int, num_inside: int) -> str:
+    return "waited for inside backward, where the host cannot see it" if num_inside == num else "nobody waited on the host"
+
+
+def _inside(num_inside: int) -> tuple[str, ...]:
+    return (f"{num_inside} more were waited for inside backward, where the host cannot see it",) if num_inside else ()
+
+
+def _by_key(rows: Iterable[Row]) -> dict[_Key, Histogram]:
+    found: dict[_Key, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for group_id, op, bucket, count in rows:
+        found[group_id, op][bucket] += count
+    histograms: dict[_Key, Histogram] = defaultdict(list)
+    histograms.update({key: sorted(counts.items()) for key, counts in found.items()})
+    return histograms
+
+
+def _host_waits(run: Run, coverage: float | None) -> tuple[Measurement, tuple[Measurement, ...]]:
+    told = Evidence(
+        run, ANALYZER, statement(ANALYZER, "wait_time"), ("collective", "step"), coverage, window="counted steps",
+        caveats=("host-visible wait, not exposed communication", "waits inside C++ (backward of DDP) are not in it"),
+    )  # fmt: skip
+    rows = run.rows(statement(ANALYZER, "wait_time"))
+    waited, stepped = sum(row[1] for row in rows), sum(row[2] for row in rows)
+    waits = tuple(told.measurement("time.host_wait", wait, {"rank": rank}, num) for rank, wait, _, num in rows)
+    if not stepped or not run.size("collective").num_rows:
+        reason = "no counted step" if not stepped else "no collective was recorded"
+        return told.measurement("ratio.host_wait", None, {}, 0, reason=reason), ()
+    return told.measurement("ratio.host_wait", waited / stepped, {}, sum(row[3] for row in rows)), waits
+
+
+def _unfinished(run: Run, groups: dict[str | None, Group]) -> tuple[Unfinished, ...]:
+    return tuple(
+        Unfinished(groups.get(group_id) or Group.unknown(group_id), op or "unknown", seq, tuple(ranks), step, src, dst)
+        for group_id, op, seq, src, dst, ranks, step, _ in run.rows(statement(ANALYZER, "unfinished"))
+    )

@@ -1,0 +1,91 @@
+-- name: operations
+-- Every operation by group and kind, over all ranks.
+SELECT group_id, op, CAST(count(*) AS BIGINT) AS num_operations, CAST(sum(bytes_in) AS DECIMAL(38, 0)) AS bytes_in,
+    CAST(count(bytes_in) AS BIGINT) AS num_with_bytes, min(bytes_in) AS least_bytes, max(bytes_in) AS most_bytes,
+    CAST(count(DISTINCT rank) AS BIGINT) AS num_ranks,
+    CAST(count(*) FILTER (WHERE state = 'issued' AND timing_source IS NULL AND completed_ns IS NULL) AS BIGINT) AS num_unfinished,
+    CAST(count(*) FILTER (WHERE state = 'failed') AS BIGINT) AS num_failed,
+    CAST(count(*) FILTER (WHERE timing_source = 'wait') AS BIGINT) AS num_wait,
+    CAST(count(*) FILTER (WHERE timing_source = 'poll') AS BIGINT) AS num_poll,
+    CAST(count(*) FILTER (WHERE timing_source NOT IN ('wait', 'poll', 'none')) AS BIGINT) AS num_device,
+    CAST(count(*) FILTER (WHERE phase = 'backward' AND wait_begin_ns IS NULL) AS BIGINT) AS num_inside_backward
+FROM collective GROUP BY group_id, op ORDER BY group_id, op;
+
+-- name: durations
+-- Issue to completion on one rank's host, in logarithmic buckets.
+SELECT group_id, op, log_bucket(completed_ns - issued_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
+FROM collective WHERE completed_ns >= issued_ns GROUP BY ALL ORDER BY ALL;
+
+-- name: host_waits
+-- Begin to end of the host's wait on one rank, in logarithmic buckets.
+SELECT group_id, op, log_bucket(wait_end_ns - wait_begin_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
+FROM collective WHERE wait_end_ns >= wait_begin_ns GROUP BY ALL ORDER BY ALL;
+
+-- name: maxima
+-- The longest of both, exact.
+SELECT group_id, op, max(completed_ns - issued_ns) AS longest_ns, max(wait_end_ns - wait_begin_ns) AS longest_wait_ns
+FROM collective GROUP BY group_id, op ORDER BY group_id, op;
+
+-- name: arrivals
+-- Arrival of each rank at each operation. Queued behind its predecessor in the group it has not been late: it arrives when that completed.
+CREATE OR REPLACE TEMP VIEW arrival AS
+SELECT c.incarnation, c.group_id, c.op, c.seq, c.proc, b.boot_id, c.completed_ns,
+    greatest(c.issued_ns, coalesce(lag(c.completed_ns) OVER (PARTITION BY c.proc, c.incarnation, c.group_id ORDER BY c.seq, c.record), c.issued_ns)) AS arrival_ns
+FROM collective c LEFT JOIN (SELECT proc, min(boot_id) AS boot_id FROM process GROUP BY proc) b USING (proc)
+WHERE c.op NOT IN ('send', 'recv');
+
+-- name: matched
+-- Operations after which all members go on together, of groups whose members share one host clock and all left a completion.
+CREATE OR REPLACE TEMP TABLE matched_operation AS
+SELECT a.incarnation, a.group_id, a.op, a.seq, max(a.arrival_ns) AS last_ns, min(a.arrival_ns) AS first_ns,
+    quantile_disc(a.completed_ns, 0.5) AS completed_ns
+FROM arrival a JOIN (SELECT group_id, max(size) AS size FROM process_group GROUP BY group_id) m USING (group_id)
+WHERE a.op IN ('all_reduce', 'all_gather', 'all_gather_into_tensor', 'reduce_scatter', 'reduce_scatter_tensor', 'all_to_all',
+    'all_to_all_single', 'barrier', 'all_reduce_coalesced', 'all_gather_coalesced', 'all_gather_into_tensor_coalesced',
+    'reduce_scatter_coalesced', 'reduce_scatter_tensor_coalesced')
+GROUP BY a.incarnation, a.group_id, a.op, a.seq, m.size
+HAVING count(DISTINCT a.proc) = m.size AND count(*) = m.size AND count(a.completed_ns) = m.size
+    AND count(DISTINCT a.boot_id) = 1 AND count(a.boot_id) = m.size;
+
+-- name: transfers
+-- Completion (median over the members) minus last arrival, in logarithmic buckets.
+SELECT group_id, op, log_bucket(greatest(0, completed_ns - last_ns)) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
+FROM matched_operation GROUP BY ALL ORDER BY ALL;
+
+-- name: matched_maxima
+-- The longest of both, exact.
+SELECT group_id, op, max(greatest(0, completed_ns - last_ns)) AS longest_transfer_ns, max(last_ns - first_ns) AS longest_wait_ns
+FROM matched_operation GROUP BY group_id, op ORDER BY group_id, op;
+
+-- name: arrival_waits
+-- Last arrival minus each member's arrival, in logarithmic buckets.
+SELECT m.group_id, m.op, log_bucket(m.last_ns - a.arrival_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
+FROM matched_operation m JOIN arrival a ON a.incarnation = m.incarnation AND a.group_id = m.group_id AND a.op = m.op AND a.seq = m.seq
+GROUP BY ALL ORDER BY ALL;
+
+-- name: wait_time
+-- Host-visible waits of each rank during its counted steps, each instant once (several threads may wait), and the time of these steps.
+WITH waits AS (
+    SELECT c.proc, c.wait_begin_ns AS begin_ns, c.wait_end_ns AS end_ns,
+        max(c.wait_end_ns) OVER (PARTITION BY c.proc ORDER BY c.wait_begin_ns, c.record ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
+    FROM collective c SEMI JOIN counted_step s ON s.proc = c.proc AND s.incarnation = c.incarnation AND s.step = c.step
+    WHERE c.wait_end_ns >= c.wait_begin_ns
+),
+waited AS (SELECT proc, sum(greatest(0, end_ns - greatest(begin_ns, coalesce(before_ns, begin_ns)))) AS wait_ns FROM waits GROUP BY proc),
+stepped AS (SELECT proc, min(rank) AS rank, sum(duration_ns) AS step_ns, count(*) AS num_steps FROM counted_step GROUP BY proc)
+SELECT s.rank, CAST(coalesce(w.wait_ns, 0) AS BIGINT) AS wait_ns, CAST(s.step_ns AS BIGINT) AS step_ns, CAST(s.num_steps AS BIGINT) AS num_steps
+FROM stepped s LEFT JOIN waited w USING (proc) ORDER BY s.rank, s.proc;
+
+-- name: groups
+-- The groups, members run-length coded.
+SELECT group_id, max(backend) AS backend, max(mesh_dimension) AS mesh_dimension, max(description) AS description, max(size) AS size,
+    any_value(member_starts ORDER BY incarnation) AS starts, any_value(member_strides ORDER BY incarnation) AS strides,
+    any_value(member_counts ORDER BY incarnation) AS counts
+FROM process_group GROUP BY group_id ORDER BY group_id;
+
+-- name: unfinished
+-- Operations that nobody saw complete although their completion could be learnt, of processes that are not running any more.
+SELECT c.group_id, c.op, c.seq, c.src, c.dst, list(c.rank ORDER BY c.rank) AS ranks, min(c.step) AS step, any_value(c.incarnation) AS incarnation
+FROM collective c WHERE c.state = 'issued' AND c.timing_source IS NULL AND c.completed_ns IS NULL
+GROUP BY c.incarnation, c.group_id, c.op, c.seq, c.src, c.dst
+ORDER BY c.incarnation, min(c.issued_ns), c.group_id, c.seq LIMIT 10;

@@ -1,0 +1,61 @@
+"""From a value to a `Measurement`: unit and definition from the catalogue, provenance from the run that was read."""
+
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import duckdb
+
+from rankscope.schema.catalogue import CATALOGUE
+from rankscope.schema.measurement import Interval, Measurement, Provenance
+from rankscope.schema.version import ONTOLOGY_VERSION
+
+from .run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the measurements of one analyzer have in common.
+
+    statement: the SQL that re-derives the values from the run's views. coverage: rows present / expected.
+    """
+
+    run: Run
+    analyzer: str
+    statement: str
+    tables: tuple[str, ...]
+    coverage: float | None = None
+    predicate: str = ""
+    window: str = ""
+    left_out: str = ""
+    timing_source: str = ""
+    caveats: tuple[str, ...] = field(default=())
+
+    def measurement(
+        self, name: str, value: float | int | str | None, scope: dict[str, Any], n: int,
+        *, interval: Interval | None = None, reason: str = "", caveats: tuple[str, ...] = (),
+    ) -> Measurement:  # fmt: skip
+        """The measurement `name`. A value of None needs a reason. Raises KeyError if the catalogue does not know it."""
+        if value is None and not reason:
+            raise ValueError(f"{name}: none without a reason")
+        entry = CATALOGUE[name]
+        return Measurement(name, value, entry.unit, scope, n, self._provenance(name, caveats), interval, reason)
+
+    def _provenance(self, name: str, caveats: tuple[str, ...]) -> Provenance:
+        sizes = [self.run.size(table) for table in self.tables]
+        return Provenance(
+            analyzer=self.analyzer, definition=CATALOGUE[name].definition, statement=self.statement, tables=self.tables,
+            dataset_digest=self.run.digest, num_files=sum(size.num_files for size in sizes),
+            num_rows=sum(size.num_rows for size in sizes), predicate=self.predicate, window=self.window,
+            left_out=self.left_out, coverage=self.coverage, timing_source=self.timing_source,
+            caveats=(*self.caveats, *caveats), rankscope_version=own_version(), ontology_version=ONTOLOGY_VERSION,
+            duckdb_version=str(duckdb.__version__),
+        )  # fmt: skip
+
+
+def own_version() -> str:
+    """The installed version of rankscope; empty in a source tree that is not installed."""
+    try:
+        return version("rankscope")
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,64 @@
+"""The process groups of a run, with members unfolded from their run-length code and a name that people recognise."""
+
+from dataclasses import dataclass
+
+from .run import Run
+from .statements import statement
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group. label: its mesh dimension or description with its members, unique in the run."""
+
+    group_id: str
+    label: str
+    backend: str
+    size: int | None
+    members: tuple[int, ...]
+
+    @classmethod
+    def unknown(cls, group_id: str | None) -> "Group":
+        """A group of which only the rows that name it are known."""
+        return cls(group_id or "", f"group {group_id[:8]}" if group_id else "unknown group", "", None, ())
+
+
+def read_groups(run: Run) -> dict[str | None, Group]:
+    """The groups by their id. Costs one row per group."""
+    rows = run.rows(statement("communication", "groups"))
+    world = max((row[4] for row in rows if row[4]), default=0)
+    found: dict[str | None, Group] = {}
+    taken: set[str] = set()
+    for group_id, backend, dimension, description, size, starts, strides, counts in rows:
+        members = unfold(starts, strides, counts)
+        label = _label(dimension, description, size, world, members)
+        if label in taken:
+            label = f"{label} ({backend or group_id[:8]})" if f"{label} ({backend})" not in taken else f"{label} {group_id[:8]}"
+        taken.add(label)
+        found[group_id] = Group(group_id, label, backend or "", size, members)
+    return found
+
+
+def unfold(starts: list[int] | None, strides: list[int] | None, counts: list[int] | None) -> tuple[int, ...]:
+    """Members from their run-length code: starts [0, 8], strides [2, 1], counts [3, 2] are 0, 2, 4, 8, 9."""
+    runs = zip(starts or (), strides or (), counts or (), strict=False)
+    return tuple(sorted(start + i * stride for start, stride, count in runs for i in range(count)))
+
+
+def ranks_in_words(ranks: tuple[int, ...]) -> str:
+    """Few words for many ranks: 0-3, 8, 10."""
+    parts: list[str] = []
+    i = 0
+    while i < len(ranks):
+        j = i
+        while j + 1 < len(ranks) and ranks[j + 1] == ranks[j] + 1:
+            j += 1
+        parts.append(str(ranks[i]) if j == i else f"{ranks[i]}-{ranks[j]}" if j > i + 1 else f"{ranks[i]}, {ranks[j]}")
+        i = j + 1
+    return ", ".join(parts)
+
+
+def _label(dimension: str | None, description: str | None, size: int | None, world: int, members: tuple[int, ...]) -> str:
+    if dimension == "world" or (size and size == world and dimension in (None, "other")):
+        return "world"
+    name = dimension if dimension not in (None, "other") else (description or "group")
+    return f"{name} [{ranks_in_words(members)}]" if members else str(name)

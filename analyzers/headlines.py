@@ -1,0 +1,143 @@
+"""What can be said of a run in a few plain sentences, worst first, each with the numbers it stands on.
+
+Only what the rows show by themselves: lost ranks and rows, operations that never completed, failures, a long tail, how
+much of the step the ranks wait. No rank is named as slow here: that needs the order of arrival.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from rankscope.schema.measurement import Verdict
+
+from .brief import Brief
+from .communication import Communication, Unfinished
+from .coverage import Coverage
+from .groups import ranks_in_words
+from .phases import Phases
+
+CRITICAL, WARNING, INFO = 2, 1, 0
+LONG_TAIL: Final = 1.5
+"""p99 / p50 of the step time from which the tail is worth a headline: one step in a hundred takes half as long again."""
+ENOUGH_FOR_P99: Final = 200
+"""Observations below which the 99th percentile is one of the two largest, and is not spoken of."""
+MUCH_WAITING: Final = 0.2
+"""Share of step time in host-visible waits from which it is worth a warning."""
+COSTLY: Final = 0.01
+"""Share of step time that the capture may cost (the acceptance limit)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One sentence. level: CRITICAL, WARNING or INFO."""
+
+    level: int
+    text: str
+
+
+def headlines(brief: Brief, coverage: Coverage, communication: Communication, phases: Phases) -> tuple[Headline, ...]:
+    """The headlines, worst first."""
+    found = [
+        *_lost(coverage), *_unfinished(brief, coverage, communication), *_capture(coverage), *_steps(brief),
+        *_waiting(communication), *_longest_phase(phases),
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda headline: -headline.level))
+
+
+def verdicts(brief: Brief, coverage: Coverage) -> tuple[Verdict, ...]:
+    """Conclusions that need no more than the processes: ranks that died without a word."""
+    dead = coverage.ended.get("killed", ())
+    if not dead:
+        return ()
+    evidence = ({"table": "process", "predicate": "exit_kind = 'killed'"},)
+    return (Verdict("dead_rank", dead, f"{_ranks(dead)} died without a clean end", 1.0, evidence=evidence),)
+
+
+def _lost(coverage: Coverage) -> list[Headline]:
+    found = []
+    if coverage.missing_ranks:
+        found.append(Headline(CRITICAL, f"{_ranks(coverage.missing_ranks)} left no row: nothing is known about {_them(coverage.missing_ranks)}."))
+    if dead := coverage.ended.get("killed", ()):
+        found.append(Headline(CRITICAL, f"{_ranks(dead)} died without a clean end (killed, or lost with the node)."))
+    return found
+
+
+def _unfinished(brief: Brief, coverage: Coverage, communication: Communication) -> list[Headline]:
+    gone = set(coverage.ended.get("killed", ()))
+    found = []
+    for item in communication.unfinished:
+        if brief.about.is_running or gone & set(item.ranks) or gone & set(item.group.members):
+            found.append(Headline(WARNING if brief.about.is_running else CRITICAL, _in_flight(item, brief.about.is_running)))
+            break
+    failed = sum(item.num_failed for item in communication.operations)
+    if failed:
+        found.append(Headline(CRITICAL, f"{_count(failed, 'operation')} failed with an error."))
+    return found
+
+
+def _in_flight(item: Unfinished, is_running: bool) -> str:
+    peer = f" from {item.src} to {item.dst}" if item.src is not None and item.dst is not None else ""
+    missing = tuple(rank for rank in item.group.members if rank not in item.ranks) if not peer else ()
+    where = f" in step {item.step}" if item.step is not None else ""
+    absent = f", not by {_ranks(missing).lower()}" if missing else ""
+    when = "is in flight" if is_running else "never completed"
+    return f"{item.op} number {item.seq} in {item.group.label}{peer}{where} {when}: issued by {_ranks(item.ranks).lower()}{absent}."
+
+
+def _capture(coverage: Coverage) -> list[Headline]:
+    found = []
+    if coverage.faults:
+        found.append(Headline(WARNING, f"{_count(len(coverage.faults), 'file')} could not be used, see capture quality."))
+    if dropped := int(coverage.dropped.value or 0):
+        found.append(Headline(WARNING, f"{_count(dropped, 'row')} were overwritten before they were read."))
+    share = coverage.coverage.value
+    if share is not None and float(share) < 1 and not coverage.missing_ranks:
+        found.append(Headline(WARNING, f"Only {100 * float(share):.2f} % of the rows are there."))
+    for hook in coverage.hooks:
+        if hook.off_ranks:
+            reason = f" ({hook.why})" if hook.why else ""
+            found.append(Headline(WARNING, f"Hook {hook.hook} is off on {_ranks(hook.off_ranks).lower()}{reason}."))
+    cost = coverage.overhead
+    if cost.value is not None and float(cost.value) > COSTLY:
+        found.append(Headline(WARNING, f"The capture itself costs {100 * float(cost.value):.1f} % of the time."))
+    return found
+
+
+def _steps(brief: Brief) -> list[Headline]:
+    p50, p99, longest = brief.duration_ns("p50"), brief.duration_ns("p99"), brief.longest
+    if not p50 or not p99 or longest is None:
+        return []
+    num = sum(count for _, count in brief.histogram)
+    duration_ns, _, step, rank = longest
+    seen = "" if rank is None else f", as seen by rank {rank}"
+    if num < ENOUGH_FOR_P99:
+        ratio, text = duration_ns / p50, f"The longest of {num} counted steps (over all ranks) took {duration_ns / p50:.1f} times the median: step {step}{seen}."
+    else:
+        ratio, text = p99 / p50, f"One step in a hundred takes {p99 / p50:.1f} times the median or more; the longest was step {step}{seen}."
+    return [Headline(WARNING if ratio >= LONG_TAIL else INFO, text)]
+
+
+def _waiting(communication: Communication) -> list[Headline]:
+    share = communication.share.value
+    if share is None:
+        return []
+    level = WARNING if float(share) >= MUCH_WAITING else INFO
+    return [Headline(level, f"Ranks spend {100 * float(share):.1f} % of their steps in host-visible waits for collectives.")]
+
+
+def _longest_phase(phases: Phases) -> list[Headline]:
+    if not phases.phases:
+        return []
+    first = phases.phases[0]
+    return [Headline(INFO, f"Most of the step goes into {first.name}: {100 * first.share:.0f} %.")]
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    return f"Rank{'' if len(ranks) == 1 else 's'} {ranks_in_words(ranks)}"
+
+
+def _them(ranks: tuple[int, ...]) -> str:
+    return "it" if len(ranks) == 1 else "them"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

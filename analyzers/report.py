@@ -1,0 +1,54 @@
+"""The first report: the run in brief, what to know first, communication, phases and the quality of the capture."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rankscope.schema.measurement import Measurement, Verdict
+
+from .brief import Brief, brief
+from .communication import Communication, communication
+from .coverage import Coverage, coverage
+from .headlines import Headline, headlines, verdicts
+from .phases import Phases, phases
+from .run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All answers over one run."""
+
+    address: str
+    digest: str
+    brief: Brief
+    coverage: Coverage
+    communication: Communication
+    phases: Phases
+    headlines: tuple[Headline, ...]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Every number of the report."""
+        return (*self.brief.measurements, *self.phases.measurements, *self.communication.measurements, *self.coverage.measurements)
+
+    def as_json(self) -> dict[str, Any]:
+        """The form of every `--json`: run, measurements, verdicts."""
+        about = self.brief.about
+        run = {"run_id": about.run_id, "job_id": about.job_id, "address": self.address, "world_size": about.world_size,
+               "incarnations": list(about.incarnations), "is_running": about.is_running, "dataset_digest": self.digest}  # fmt: skip
+        return {
+            "run": run,
+            "measurements": [item.as_json() for item in self.measurements],
+            "verdicts": [item.as_json() for item in self.verdicts],
+        }
+
+
+def report(run: Run) -> Report:
+    """The report over `run`."""
+    quality = coverage(run)
+    share = None if quality.coverage.value is None else float(quality.coverage.value)
+    short, talk, where = brief(run, share), communication(run, share), phases(run, share)
+    return Report(
+        run.place.address, run.digest, short, quality, talk, where, headlines(short, quality, talk, where),
+        verdicts(short, quality),
+    )  # fmt: skip

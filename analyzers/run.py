@@ -1,0 +1,199 @@
+"""The run reader: everything of one run behind DuckDB views named like the tables of the ontology.
+
+`Run.open` takes a run directory, an object-store address or an id; sealed Parquet, streams not sealed yet and what
+crashed or living processes of this host left behind are one dataset. What cannot be read is named in `faults` and
+lowers the coverage; only what would make every number wrong is refused (another run's files, a newer ontology, no rows).
+Memory is bounded: large tables are only touched by DuckDB, which spills to a temporary folder of its own.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from rankscope.schema.errors import EmptyRun, MixedRuns, NotARun, UnreadableFile
+from rankscope.schema.tables import TABLES
+
+from .buckets import BUCKET_MACRO
+from .digest import dataset_digest, unreadable_files
+from .listing import Fault, Listing, list_run, relative_path
+from .place import Place, locate
+from .unsealed import Unsealed, read_unsealed
+from .views import make_views, quoted
+
+MEMORY_LIMIT: Final = "3GB"
+"""What DuckDB may hold before it spills; the whole report is to stay below 4 GiB."""
+_ATTEMPTS: Final = 3
+"""A run that is still going may seal a file between listing and reading it."""
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """num_files: sealed files and unsealed sources; num_rows: as the files say, superseded rows included."""
+
+    num_files: int
+    num_rows: int
+
+
+@dataclass
+class Run:
+    """An open run. Not for several threads at once. Close it, or use it as a context manager."""
+
+    place: Place
+    threads: int | None = None
+    excluded: frozenset[str] = frozenset()
+    faults: tuple[Fault, ...] = ()
+    listing: Listing = field(init=False)
+    unsealed: Unsealed = field(init=False)
+    connection: duckdb.DuckDBPyConnection = field(init=False)
+    _definitions: dict[str, None] = field(default_factory=dict, init=False)
+    _stack: ExitStack = field(default_factory=ExitStack, init=False)
+
+    @classmethod
+    def open(cls, run: str, *, threads: int | None = None) -> "Run":
+        """Open the run called `run`.
+
+        Raises NotARun, EmptyRun, MixedRuns, NewerOntology or UnreadableFile, each with one line that says what is wrong.
+        """
+        opened = cls(locate(run), threads)
+        try:
+            opened._load()
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    @cached_property
+    def run_id(self) -> str:
+        """The run's id; its address where nobody wrote one down."""
+        known = self.listing.document.get("run_id")
+        found = [row["run_id"] for row in self._entity_rows("run")]
+        return str(known or (found[0] if found else self.place.address))
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the sorted digests of the files and unsealed rows."""
+        return dataset_digest(self.place, self.listing, self.unsealed)
+
+    def rows(self, sql: str, parameters: Sequence[object] | dict[str, object] = ()) -> list[Row]:
+        """The rows of a statement over the views.
+
+        A file that proves unreadable only now (damaged pages, gone since) is left out, named, and the statement run
+        again. Raises UnreadableFile if that does not help.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self.connection.execute(sql, parameters or None).fetchall()
+            except (duckdb.BinderException, duckdb.ParserException, duckdb.CatalogException):
+                raise
+            except (duckdb.Error, pa.ArrowException, OSError) as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise UnreadableFile(f"{self.place.address}: {_first_line(error)}") from error
+                self._leave_out_what_is_broken(error)
+        raise AssertionError("unreachable")
+
+    def define(self, sql: str) -> None:
+        """Run a `CREATE OR REPLACE TEMP ...` that later statements build on; done again if the run has to be read anew."""
+        self.rows(sql)
+        self._definitions[sql] = None
+
+    def size(self, table: str) -> TableSize:
+        """How many files and rows `table` has, before superseded rows are left out."""
+        sealed = [item for item in self.listing.sealed if item.table == table]
+        if table in self.unsealed.entities:
+            return TableSize(max(1, len(sealed)), self.unsealed.entities[table].num_rows)
+        loose = self.unsealed.facts.get(table, {})
+        return TableSize(
+            len(sealed) + len(loose), sum(item.num_rows for item in sealed) + sum(rows.num_rows for rows in loose.values())
+        )
+
+    def close(self) -> None:
+        """Give everything back, the temporary folder included."""
+        self._stack.close()
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _load(self) -> None:
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._read()
+                break
+            except (duckdb.IOException, FileNotFoundError) as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise UnreadableFile(f"{self.place.address}: {_first_line(error)}") from error
+        self._check()
+
+    def _read(self) -> None:
+        self._stack.close()
+        listing = list_run(self.place) if self.place.is_there else Listing((), (), (), (), {})
+        sealed = tuple(item for item in listing.sealed if item.path not in self.excluded)
+        self.listing = Listing(sealed, listing.streams, listing.index, listing.faults, listing.document)
+        self.unsealed = read_unsealed(self.place, self.listing)
+        named = {fault.path for fault in (*listing.faults, *self.unsealed.faults)}
+        broken = tuple(fault for fault in self.faults if fault.path not in named)
+        self.faults = tuple(sorted((*listing.faults, *self.unsealed.faults, *broken), key=lambda fault: fault.path))
+        self.connection = self._connect()
+        make_views(self.connection, self.place, self.listing, self.unsealed)
+        for sql in self._definitions:
+            self.connection.execute(sql)
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+        self._stack.callback(connection.close)
+        spill = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="rankscope-", ignore_cleanup_errors=True))
+        connection.execute(f"SET temp_directory = {quoted(spill)}")
+        connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        connection.execute("SET python_enable_replacements = false")
+        if self.threads is not None:
+            connection.execute(f"SET threads = {int(self.threads)}")
+        connection.execute(BUCKET_MACRO)
+        return connection
+
+    def _check(self) -> None:
+        address = self.place.address
+        ids = {str(row["run_id"]) for row in self._entity_rows("run") if row["run_id"]}
+        ids |= {item.run_id for item in self.listing.sealed if item.run_id}
+        if known := self.listing.document.get("run_id"):
+            ids.add(str(known))
+        if len(ids) > 1:
+            raise MixedRuns(f"{address}: files of {len(ids)} runs in one folder ({', '.join(sorted(ids))}); give each its own")
+        if any(self.size(table).num_rows for table in TABLES):
+            return
+        readable = [fault for fault in self.faults if fault.reason != "not a file of a run"]
+        if readable:
+            raise UnreadableFile(f"{address}: no file of it can be read; {readable[0].path}: {readable[0].reason}")
+        if not self.place.is_there:
+            raise NotARun(f"{address}: no such run")
+        if self.listing.document:
+            raise EmptyRun(f"{address}: the run has no rows")
+        raise NotARun(f"{address}: not a run directory" + ("" if self.listing.faults else ", it is empty"))
+
+    def _entity_rows(self, table: str) -> list[dict[str, Any]]:
+        rows = self.unsealed.entities.get(table)
+        return [] if rows is None else rows.to_pylist()
+
+    def _leave_out_what_is_broken(self, error: BaseException) -> None:
+        broken = unreadable_files(self.place, self.listing)
+        faults = tuple(Fault(relative_path(self.place, path), reason) for path, reason in broken.items())
+        self.excluded |= frozenset(broken)
+        self.faults = (*self.faults, *faults)
+        before = {item.path for item in self.listing.sealed}
+        self._load()
+        self.__dict__.pop("digest", None)
+        if not broken and before == {item.path for item in self.listing.sealed}:
+            raise UnreadableFile(f"{self.place.address}: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,22 @@
+"""The SQL that stands beside an analyzer: `<analyzer>.sql` holds statements, each after a line `-- name: <name>`."""
+
+from functools import cache
+from importlib import resources
+from typing import Final
+
+_MARK: Final = "-- name: "
+
+
+def statement(analyzer: str, name: str) -> str:
+    """The statement `name` of `<analyzer>.sql`. Raises KeyError."""
+    return _statements(analyzer)[name]
+
+
+@cache
+def _statements(analyzer: str) -> dict[str, str]:
+    text = resources.files(__package__ or "rankscope.analyzers").joinpath(f"{analyzer}.sql").read_text(encoding="utf-8")
+    found = {}
+    for part in text.split(_MARK)[1:]:
+        name, _, body = part.partition("\n")
+        found[name.strip()] = body.strip().rstrip(";")
+    return found

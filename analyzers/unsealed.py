@@ -1,0 +1,120 @@
+"""The rows of a run that are in no Parquet file yet: streams of living or dead agents, and rings and journals on this host.
+
+They are read into memory (a stream holds at most ten minutes of one node) and merged by the rule of `schema.merge`;
+entity tables, which are small, are merged with their sealed files in the same way. Reading never writes.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rankscope.schema.arrow import arrow_schema, conform
+from rankscope.schema.errors import UnreadableFile
+from rankscope.schema.leftovers import find_leftovers
+from rankscope.schema.merge import merge_rows
+from rankscope.schema.streams import read_stream
+from rankscope.schema.tables import TABLES
+
+from .listing import Fault, Listing, RunFile, relative_path
+from .place import Place
+
+Partition = tuple[int | None, str]
+_Parts = dict[tuple[str, Partition], list[pa.Table]]
+_Reader = Callable[[Place, RunFile], pa.Table]
+_PARTITION_COLUMNS: Final = ("incarnation", "node")
+
+
+@dataclass(frozen=True, slots=True)
+class Unsealed:
+    """facts: table -> partition -> rows; entities: table -> rows, sealed ones included; num_leftovers: processes of this host whose
+    rows may be in no file yet; num_alive: of these, still running."""
+
+    facts: dict[str, dict[Partition, pa.Table]]
+    entities: dict[str, pa.Table]
+    faults: tuple[Fault, ...]
+    num_leftovers: int
+    num_alive: int
+
+
+def read_unsealed(place: Place, listing: Listing) -> Unsealed:
+    """Everything of the run that is not in a sealed fact file.
+
+    Raises NewerOntology.
+    """
+    faults: list[Fault] = []
+    parts: _Parts = defaultdict(list)
+    for item in listing.sealed:
+        if _is_entity(item.table):
+            _append(parts, faults, place, item, _read_entity)
+    for item in sorted(listing.streams, key=lambda stream: (stream.path.rsplit("/", 1)[0], stream.number or 0)):
+        _append(parts, faults, place, item, _read_stream)
+    leftovers = find_leftovers(place.address) if place.is_local else []
+    for leftover in leftovers:
+        for (table, incarnation, node), rows in leftover.tables().items():
+            parts[table, (None if _is_entity(table) else incarnation, node)].append(rows)
+        faults += [Fault(leftover.source, problem) for problem in leftover.problems]
+    num_alive = sum(leftover.is_alive for leftover in leftovers)
+    return Unsealed(_facts(parts), _entities(parts), tuple(faults), len(leftovers), num_alive)
+
+
+def view_columns(table: str) -> tuple[str, ...]:
+    """The columns of the view of `table`: the declared ones, and for rows of a partition its incarnation and node."""
+    declared = TABLES[table]
+    extra = () if declared.table_class in ("entity", "conclusion") else _PARTITION_COLUMNS
+    return (*declared.names, *(name for name in extra if name not in declared.names))
+
+
+def _is_entity(table: str) -> bool:
+    return TABLES[table].table_class in ("entity", "conclusion")
+
+
+def _append(parts: _Parts, faults: list[Fault], place: Place, item: RunFile, read: _Reader) -> None:
+    try:
+        parts[item.table, (None, item.node) if _is_entity(item.table) else item.partition].append(read(place, item))
+    except (OSError, pa.ArrowException, UnreadableFile) as error:
+        faults.append(Fault(relative_path(place, item.path), (str(error).splitlines() or ["unreadable"])[0]))
+
+
+def _read_entity(place: Place, item: RunFile) -> pa.Table:
+    with place.filesystem.open_input_file(item.path) as source:
+        return conform(pq.ParquetFile(source).read(), item.table)
+
+
+def _read_stream(place: Place, item: RunFile) -> pa.Table:
+    if place.is_local:
+        return read_stream(item.path, item.table, relative_path(place, item.path))
+    with place.filesystem.open_input_file(item.path) as source:
+        return read_stream(source, item.table, relative_path(place, item.path))
+
+
+def _facts(parts: _Parts) -> dict[str, dict[Partition, pa.Table]]:
+    found: dict[str, dict[Partition, pa.Table]] = defaultdict(dict)
+    for (table, partition), pieces in sorted(parts.items(), key=lambda pair: str(pair[0])):
+        if not _is_entity(table) and (rows := _merge(pieces, table)).num_rows:
+            found[table][partition] = _with_partition(rows, partition)
+    return dict(found)
+
+
+def _entities(parts: _Parts) -> dict[str, pa.Table]:
+    pieces: dict[str, list[pa.Table]] = defaultdict(list)
+    for (table, _), found in sorted(parts.items(), key=lambda pair: str(pair[0])):
+        if _is_entity(table):
+            pieces[table] += found
+    return {table: _merge(found, table) for table, found in pieces.items()}
+
+
+def _merge(pieces: list[pa.Table], table: str) -> pa.Table:
+    whole = pa.concat_tables([piece.cast(arrow_schema(table)) for piece in pieces])
+    return merge_rows(whole.unify_dictionaries(), table)
+
+
+def _with_partition(rows: pa.Table, partition: Partition) -> pa.Table:
+    incarnation, node = partition
+    rows = rows.append_column("incarnation", pa.array([incarnation] * rows.num_rows, pa.int64()))
+    if "node" in rows.column_names:
+        return rows
+    return rows.append_column("node", pa.array([node] * rows.num_rows, pa.string()))
