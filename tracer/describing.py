@@ -1,0 +1,48 @@
+"""The journal lines that describe a process and its run, in the columns of their tables."""
+
+import os
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rankscope.schema.version import ONTOLOGY_VERSION
+
+from . import joining, manifest
+from .identity import ProcessIdentity, affinity, numa_nodes
+from .joining import Joining
+from .settings import Settings
+
+
+def process_line(identity: ProcessIdentity, joined: Joining, settings: Settings) -> dict[str, Any]:
+    """The body of a `process` line: what is known now."""
+    cpus, environment = affinity(), os.environ
+    rank = joined.rank if joined.rank is not None else joining.rank_of(environment, "RANK")
+    size = joined.world_size if joined.world_size is not None else joining.rank_of(environment, "WORLD_SIZE")
+    return {
+        "proc": identity.proc, "rank": rank, "local_rank": joining.rank_of(environment, "LOCAL_RANK"),
+        "node": identity.node, "host": identity.host, "boot_id": identity.boot_id, "pid": identity.pid,
+        "pid_namespace": identity.pid_namespace, "started_ns": identity.started_ns,
+        "container_id": identity.container_id, "pod_uid": identity.pod_uid, "restart_count": joining.restart_count(),
+        "cpu_affinity": cpus, "numa_nodes": numa_nodes(Path(settings.sysfs), cpus), "world_size": size,
+        "launch": identity.launch, "run_id": joined.own.run_id, "run_dir": joined.own.run_dir,
+        "is_solo": joined.rank is None and joining.is_solo(environment),
+    }  # fmt: skip
+
+
+def run_line(settings: Settings, joined: Joining, home: Path) -> dict[str, Any]:
+    """The body of a `run` line: what the user said of the run, and its manifest. Written by rank 0 alone."""
+    assert joined.run is not None
+    declared = dict(settings.layout)
+    has_flops = settings.flops_per_sample is not None or settings.flops_per_token is not None
+    return {
+        "run_id": joined.run.run_id, "job_id": settings.job_id, "owner": settings.owner, "project": settings.project,
+        "created_ns": time.time_ns(), "ontology_version": ONTOLOGY_VERSION,
+        "rankscope_version": metadata.version("rankscope"), "world_size": joined.world_size, **declared,
+        "precision": settings.precision, "global_batch": settings.global_batch,
+        "sequence_length": settings.sequence_length, "objective": settings.objective,
+        "flops_per_sample": settings.flops_per_sample, "flops_per_token": settings.flops_per_token,
+        "flops_source": "declared" if has_flops else None, "peak_flops": settings.peak_flops,
+        "price_per_device_hour": settings.price_per_device_hour, "scheduler": manifest.scheduler(os.environ),
+        "manifest": manifest.manifest(home),
+    }  # fmt: skip

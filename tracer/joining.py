@@ -1,0 +1,193 @@
+"""Which run this process belongs to: rank 0 names it and publishes it in the job's store, the others read it there.
+
+The run id is RANKSCOPE_RUN_ID, else made from what outlives an elastic restart: the launcher, where torchrun is one;
+else rank 0's own identity. Each `init_process_group` begins an incarnation: rank 0's restart count x 1000 + its ordinal
+in rank 0's process. Nobody ever waits: `store.check` asks, at joining, at step boundaries and from the watch, less and
+less often. Whoever never learns it is bound to the run of its launch folder by the reader.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from rankscope.schema.paths import RUNS_FOLDER, hash63
+
+from .identity import ProcessIdentity
+from .settings import Settings
+
+RESTART_FACTOR: Final = 1000
+KEY: Final = "rankscope/run/{ordinal}"
+FIRST_PAUSE_NS: Final = 20_000_000
+LONGEST_PAUSE_NS: Final = 60_000_000_000
+MAX_FAILURES: Final = 3
+"""Errors of the store after which it is left alone."""
+
+Write = Callable[..., None]
+
+
+class Store(Protocol):
+    """The three calls used of a torch.distributed store. `check` answers at once whether the keys are there."""
+
+    def check(self, keys: list[str], /) -> bool: ...
+    def get(self, key: str, /) -> bytes: ...
+    def set(self, key: str, value: str, /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run, where it is written, and which of its incarnations this is."""
+
+    run_id: str
+    run_dir: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    store: Store
+    key: str
+    rank: int
+    world_size: int
+    from_record: int
+
+
+class Joining:
+    """The joins of one process. write: journals a line. num_records: ring records claimed so far."""
+
+    def __init__(
+        self, settings: Settings, identity: ProcessIdentity, folder: Path, write: Write, num_records: Callable[[], int]
+    ) -> None:
+        self.own = Run(*own_run(settings, identity, os.environ, folder), 0)
+        self.rank: int | None = None
+        self.world_size: int | None = None
+        self.run: Run | None = None
+        """The run joined; None before, and while it is not known yet."""
+        self._settings, self._write, self._num_records = settings, write, num_records
+        self._pending: _Pending | None = None
+        self._num_polls = self._num_failures = self._next_ns = 0
+
+    def joined(self, rank: int, world_size: int, store: Store) -> None:
+        """The default process group exists."""
+        ordinal = _next_ordinal()
+        self.rank, self.world_size, self.run = rank, world_size, None
+        pending = _Pending(store, KEY.format(ordinal=ordinal), rank, world_size, self._num_records())
+        if rank == 0:
+            run = Run(self.own.run_id, self.own.run_dir, restart_count() * RESTART_FACTOR + ordinal)
+            self._bind(run, pending)
+            store.set(pending.key, json.dumps([run.run_id, run.run_dir, run.incarnation]))
+        else:
+            self._pending, self._num_polls, self._num_failures, self._next_ns = pending, 0, 0, 0
+            self.poll()
+
+    def left(self) -> None:
+        """The default process group goes: ask for the last time, and let go of its store."""
+        self._next_ns = 0
+        self.poll()
+        self._pending = None
+
+    def bind_alone(self) -> None:
+        """The process has joined nothing and nobody launched it as one of several: it is a run of its own."""
+        if self.run is None and self.rank is None and is_solo(os.environ):
+            self.rank, self.world_size, self.run = 0, 1, self.own
+            self._journal(self.own, 0, 1, 0)
+
+    @property
+    def is_pending(self) -> bool:
+        """Rank 0's answer is still awaited."""
+        return self._pending is not None
+
+    def poll(self) -> None:
+        """Ask the store, unless it was asked a short while ago. Costs a round trip (about 0.1 ms) when it does."""
+        pending = self._pending
+        if pending is None or time.monotonic_ns() < self._next_ns:
+            return
+        self._num_polls += 1
+        self._next_ns = time.monotonic_ns() + min(FIRST_PAUSE_NS << min(self._num_polls, 30), LONGEST_PAUSE_NS)
+        answer = self._ask(pending)
+        if answer is not None:
+            self._pending = None
+            self._bind(answer, pending)
+
+    def _ask(self, pending: _Pending) -> Run | None:
+        try:
+            if not pending.store.check([pending.key]):
+                return None
+            run_id, run_dir, incarnation = json.loads(pending.store.get(pending.key))
+            return Run(str(run_id), self._settings.run_dir or str(run_dir), int(incarnation))
+        except (RuntimeError, ValueError, TypeError):  # torch's store errors are RuntimeErrors
+            self._num_failures += 1
+            if self._num_failures >= MAX_FAILURES:
+                self._pending = None
+            return None
+
+    def _bind(self, run: Run, pending: _Pending) -> None:
+        self.run = run
+        self._journal(run, pending.rank, pending.world_size, pending.from_record)
+
+    def _journal(self, run: Run, rank: int, world_size: int, from_record: int) -> None:
+        self._write(
+            "join", run_id=run.run_id, run_dir=run.run_dir, incarnation=run.incarnation, from_record=from_record,
+            rank=rank, world_size=world_size, restart_count=restart_count(),
+        )  # fmt: skip
+
+
+def own_run(
+    settings: Settings, identity: ProcessIdentity, environment: Mapping[str, str], folder: Path
+) -> tuple[str, str]:
+    """Run id and run directory that this process gives a run if it is rank 0 or alone. folder: for the default place."""
+    run_id = settings.run_id
+    if run_id is None:
+        who = identity.launcher if "TORCHELASTIC_RUN_ID" in environment else str(identity.proc)
+        run_id = f"{script_name()}-{hash63('run', who):016x}"[:-4]
+    return run_id, settings.run_dir or str(folder / RUNS_FOLDER / run_id)
+
+
+def is_solo(environment: Mapping[str, str]) -> bool:
+    """True if no launcher says that there are other ranks."""
+    sizes = [environment.get(name, "") for name in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")]
+    return "TORCHELASTIC_RUN_ID" not in environment and not any(size.isdigit() and int(size) > 1 for size in sizes)
+
+
+def restart_count() -> int:
+    """How often torchrun has restarted this worker."""
+    return _number(os.environ.get("TORCHELASTIC_RESTART_COUNT"), 0)
+
+
+def rank_of(environment: Mapping[str, str], name: str) -> int | None:
+    """A rank that a launcher put into the environment."""
+    value = environment.get(name, "")
+    return int(value) if value.isdigit() else None
+
+
+def script_name() -> str:
+    """The training script's name without its suffix, as far as it can stand in a run id."""
+    stem = Path(sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python").stem
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:64] or "python"
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text is not None and text.isdigit() else default
+
+
+_num_joined = 0
+
+
+def _next_ordinal() -> int:
+    """How many default groups this process had before."""
+    global _num_joined
+    _num_joined += 1
+    return _num_joined - 1
+
+
+def _forked() -> None:
+    global _num_joined
+    _num_joined = 0
+
+
+os.register_at_fork(after_in_child=_forked)

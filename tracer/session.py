@@ -1,0 +1,232 @@
+"""The session: everything rankscope does inside one training process, from attach to detach or exit.
+
+Attach installs the hooks (at once, or when torch is imported) and nothing else: files, the watch thread and the agent
+come with the first recorded row or the default process group. What fails in here is swallowed, counted and noted.
+"""
+
+import atexit
+import os
+import sys
+import time
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from rankscope.hooks.metrics import MetricLog
+from rankscope.hooks.spans import SpanLog
+from rankscope.hooks.steps import clock_for
+from rankscope.schema import paths, ring
+from rankscope.schema.errors import CaptureError
+
+from . import clock, describing, identity, ring_file
+from .guarding import NAME, SessionGuard
+from .installing import install_hooks
+from .joining import Joining
+from .journal import Journal
+from .launch import Watch
+from .recorder import RingRecorder
+from .ring_file import RingFile
+from .settings import Settings
+
+FINALIZER_PRIORITY: Final = -100
+"""In processes made by multiprocessing, which may end without atexit: after everything that the user registered."""
+
+
+class Session:
+    """One attachment of this process; made by `rankscope.attach`."""
+
+    def __init__(self, settings: Settings, ordinal: int = 0) -> None:
+        self.settings, self._home = settings, Path.cwd()
+        self._journal, self._undo = Journal(), ExitStack()
+        self._is_over, self._is_fork, self._is_described, self._clock_ns = False, False, False, 0
+        self.recorder = RingRecorder(self, self._journal)
+        self._guard = SessionGuard(self.recorder, NAME)
+        self._identify(ordinal)
+        self._watch: Watch | None = None
+        self._spans: SpanLog | None = None
+        self._metrics: MetricLog | None = None
+        os.register_at_fork(after_in_child=self._forked)
+        atexit.register(self.finish)
+
+    @property
+    def is_on(self) -> bool:
+        """Rows are recorded, or will be as soon as there is something to record."""
+        return self.recorder.is_on
+
+    def install(self) -> None:
+        """Install the chosen hooks, and join the default process group if there is one already."""
+        install_hooks(self.recorder, self._undo, self.settings.hooks, self._guard.failed)
+        self._guard.run(self._join_existing)
+
+    def step(self, samples: int | None, tokens: int | None, global_step: int | None) -> None:
+        """See `rankscope.step`."""
+        clock_for(self.recorder).boundary("explicit", samples, tokens, global_step)
+
+    def log(self, step: int | None, replicated: tuple[str, ...], scalars: dict[str, Any]) -> None:
+        """See `rankscope.log`."""
+        if self._metrics is None:
+            self._metrics = MetricLog(self.recorder)
+        self._metrics.log(scalars, step, replicated)
+
+    def span(self, kind_or_name: str) -> AbstractContextManager[object]:
+        """See `rankscope.span`."""
+        if self._spans is None:
+            self._spans = SpanLog(self.recorder)
+        return self._spans.span(kind_or_name)
+
+    def detach(self) -> None:
+        """Take the hooks out, close the files, and let the agent do the rest. Safe to call twice."""
+        self.finish()
+        atexit.unregister(self.finish)
+        made, self.recorder.ring = self.recorder.ring, None
+        self.recorder.switch_off()
+        self._journal.close()
+        if made is not None:
+            os.close(made.descriptor)
+
+    def finish(self) -> None:
+        """The recording ends: last rows, exit line, agent. Runs once; never raises."""
+        if self._is_over or (self._is_fork and not self.recorder.is_awake):
+            return
+        if self._metrics is not None:
+            self._metrics.finish()
+        self._guard.run(self._undo.close)
+        self._is_over = True
+        if self._journal.path is not None:
+            self._guard.run(self._end)
+
+    def awake(self) -> RingFile | None:
+        """Make journal and ring, begin to watch. None, after one line, where there can be no ring."""
+        if self._is_over or _is_loader_worker():
+            return None
+        try:
+            ring_file.private_folder(self.folder)
+            self._journal.start(self.folder / f"{self.identity.proc}.journal")
+        except (OSError, CaptureError) as error:
+            say(f"nothing is recorded in this process: {error}")
+            return None
+        self._write_process()
+        made = self._make_ring()
+        self._tick_clock()
+        _at_multiprocessing_exit(self.finish)
+        self._watch = Watch(self.folder, self.settings.agent, self._tick, self._guard.failed)
+        self._guard.run(self._watch.start)
+        return made
+
+    def joined(self, rank: int, world_size: int, store: Any) -> None:
+        """The default process group exists; a forked child begins to record."""
+        if self._is_over:
+            return
+        if self._is_fork and not self.recorder.is_awake:
+            self._begin_in_child()
+        clock_for(self.recorder).restart()
+        self.recorder.awake()
+        self._guard.run(partial(self.joining.joined, rank, world_size, store))
+        self._write_process()
+
+    def left(self) -> None:
+        """The default process group was destroyed."""
+        self._guard.run(self.joining.left)
+
+    def boundary(self) -> None:
+        """A step ended."""
+        if self.joining.is_pending:
+            self._guard.run(self.joining.poll)
+        if self._metrics is not None:
+            self._guard.run(self._metrics.poll)
+
+    def _identify(self, ordinal: int = 0) -> None:
+        self.identity = identity.identify(ordinal)
+        self.folder = paths.local_base().absolute() / self.identity.launch
+        self.joining = Joining(
+            self.settings, self.identity, self._home, self.recorder.journal, self.recorder.num_records
+        )
+
+    def _join_existing(self) -> None:
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is None or self.joining.rank is not None or not distributed.is_available():
+            return
+        if distributed.is_initialized():
+            store = distributed.distributed_c10d._get_default_store()
+            self.recorder.joined(distributed.get_rank(), distributed.get_world_size(), store)
+
+    def _make_ring(self) -> RingFile | None:
+        proc, launch = self.identity.proc, self.identity.launch
+        try:
+            made = ring_file.create(
+                f"{proc}.ring", proc, self.folder, ring_file.tmpfs_folder(launch), ring.DEFAULT_CAPACITY
+            )
+        except CaptureError as error:
+            self.recorder.journal("ring", path=None, capacity=0, is_tmpfs=None, why=str(error))
+            if self._journal.descriptor is not None:
+                ring_file.hold_lock(self._journal.descriptor)
+            say(f"collectives and steps are not recorded in this process: {error}")
+            return None
+        self.recorder.journal("ring", path=str(made.path), capacity=made.capacity, is_tmpfs=made.is_tmpfs)
+        return made
+
+    def _write_process(self) -> None:
+        def write() -> None:
+            self.recorder.journal("process", **describing.process_line(self.identity, self.joining, self.settings))
+
+        self._guard.run(write)
+
+    def _tick(self) -> None:
+        """From the watch thread, every few seconds: what nobody waits for."""
+        self._journal.flush()
+        if time.monotonic_ns() - self._clock_ns > clock.PERIOD_SECONDS * 1e9:
+            self._tick_clock()
+        if self.joining.is_pending:
+            self.joining.poll()
+        self._describe_run()
+
+    def _tick_clock(self) -> None:
+        self._clock_ns = time.monotonic_ns()
+        self._guard.run(lambda: self.recorder.journal("clock", **clock.read_clock().row(self.identity.boot_id)))
+
+    def _describe_run(self) -> None:
+        """Rank 0 tells what the run is, once."""
+        if self.joining.run is not None and self.joining.rank == 0 and not self._is_described:
+            self._is_described = True
+            self.recorder.journal("run", **describing.run_line(self.settings, self.joining, self._home))
+            for row in self.settings.artifacts:
+                self.recorder.journal("row", table="artifact", row=row)
+
+    def _end(self) -> None:
+        self._guard.run(self.joining.bind_alone)
+        self._guard.run(self._describe_run)
+        self._tick_clock()
+        self.recorder.journal("exit", num_records=self.recorder.num_records())
+        if self._watch is not None:
+            self._watch.finish()
+
+    def _begin_in_child(self) -> None:
+        self._identify()
+        self.recorder.reborn()
+
+    def _forked(self) -> None:
+        """In a forked child: nothing of the parent's lives on; see `joined`."""
+        self._is_fork, self._watch, self._is_described = True, None, False
+
+
+def say(text: str) -> None:
+    """One line to the user, on standard error; lost where there is none."""
+    if sys.stderr is not None:
+        try:
+            sys.stderr.write(f"rankscope: {text}\n")
+        except (OSError, ValueError):
+            return
+
+
+def _is_loader_worker() -> bool:
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return worker is not None and getattr(worker, "_worker_info", None) is not None
+
+
+def _at_multiprocessing_exit(finish: Any) -> None:
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    if multiprocessing is not None and multiprocessing.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, finish, exitpriority=FINALIZER_PRIORITY)
