@@ -1,8 +1,8 @@
 """The contract between hooks and the recorder, the guard that keeps a failing hook from the job, and the patch helper.
 
-A hook is a function `install(recorder, undo)`: it pushes every undo on the `ExitStack` the moment the thing is done, and
-raises `HookUnavailable` where it cannot work. Its wrappers run the original exactly once, with the arguments untouched,
-and let the user's exception pass unchanged; everything of ours around it stands inside `try` with `guard.failed`.
+A hook is a function `install(recorder, undo)`: it pushes every undo on the `ExitStack` the moment the thing is done,
+and raises `HookUnavailable` where it cannot work. Its wrappers run the original exactly once, with the arguments
+untouched, and let the user's exception pass unchanged; all of ours around it stands inside `try` with `guard.failed`.
 """
 
 import time
@@ -121,6 +121,15 @@ class Guard:
             return 0
         self._counters[0] = calls
         return now_ns()
+
+    @property
+    def num_calls(self) -> int:
+        """Entries so far."""
+        return self._calls
+
+    def mean_ns(self) -> float:
+        """Mean time of the timed entries, the job's own time left out; 0 before the first."""
+        return self._counters[2] / self._counters[1] if self._counters[1] else 0.0
 
     def count_row(self) -> None:
         """One more row was written."""

@@ -1,0 +1,163 @@
+"""Source 3: functional collectives at their Python entry, for what the dispatcher kernel cannot see.
+
+The kernel's key is excluded inside DTensor's dispatch (`clip_grad_norm_` on DTensors) and absent from tensors made under
+inference mode. So the entries of `torch.ops._c10d_functional` are wrapped; a row is written only if the key is excluded,
+or if the call came back and no kernel had fired. Beside native hooks (tier 1), which see everything, the wrapper only
+tells them what they cannot know: the precise op and its reduction. Real tensors only: fake ones never reach a backend.
+
+Torch 2.6+. Cost: about 3 us per functional collective, 10 us where it writes the row.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Final, NamedTuple
+
+from rankscope.schema.enums import REDUCE_OPS, code
+
+from .base import Guard, now_ns, patch
+from .completion import LAYOUT
+from .entry import Entry, entries_of
+from .ledger import NOBODY, Ledger
+from .operations import bytes_of, first_tensor
+
+TIER: Final = code("tier", "functional")
+
+
+class Functional(NamedTuple):
+    """A functional collective: positions of its arguments, -1 none. group: counted from the end of the positional ones."""
+
+    op: str
+    reduction: int = -1
+    root: int = -1
+    names: tuple[str, ...] = ("input", "group_name")
+
+
+_GATHER: Final = ("input", "group_size", "group_name")
+_SCATTER: Final = ("input", "reduce_op", "group_size", "group_name")
+_REDUCE: Final = ("input", "reduce_op", "group_name")
+_CAST: Final = ("input", "src", "group_name")
+_SPLIT: Final = ("input", "output_split_sizes", "input_split_sizes", "group_name")
+
+FUNCTIONALS: Final = {
+    "all_reduce": Functional("all_reduce", 1, -1, _REDUCE),
+    "all_reduce_": Functional("all_reduce", 1, -1, _REDUCE),
+    "all_reduce_coalesced": Functional("all_reduce_coalesced", 1, -1, _REDUCE),
+    "all_reduce_coalesced_": Functional("all_reduce_coalesced", 1, -1, _REDUCE),
+    "all_gather_into_tensor": Functional("all_gather_into_tensor", -1, -1, _GATHER),
+    "all_gather_into_tensor_out": Functional("all_gather_into_tensor", -1, -1, _GATHER),
+    "all_gather_into_tensor_coalesced": Functional("all_gather_into_tensor_coalesced", -1, -1, _GATHER),
+    "reduce_scatter_tensor": Functional("reduce_scatter_tensor", 1, -1, _SCATTER),
+    "reduce_scatter_tensor_out": Functional("reduce_scatter_tensor", 1, -1, _SCATTER),
+    "reduce_scatter_tensor_coalesced": Functional("reduce_scatter_tensor_coalesced", 1, -1, _SCATTER),
+    "all_to_all_single": Functional("all_to_all_single", -1, -1, _SPLIT),
+    "broadcast": Functional("broadcast", -1, 1, _CAST),
+    "broadcast_": Functional("broadcast", -1, 1, _CAST),
+}
+NAMESPACES: Final = ("_c10d_functional", "_c10d_functional_autograd")
+
+
+def install(ledger: Ledger, guard: Guard, undo: ExitStack, *, writes: bool) -> None:
+    """Wrap the entries until `undo` closes. writes False (beside native hooks): only hint."""
+    for namespace in NAMESPACES:
+        for name, functional in FUNCTIONALS.items():
+            for owner in entries_of(namespace, name):
+                make = _maker(ledger, guard, functional, writes)
+                patch(owner, "_op", lambda raw, make=make: Entry(raw, make(raw)), undo)
+
+
+def _maker(ledger: Ledger, guard: Guard, functional: Functional, writes: bool) -> Callable[[Any], Any]:
+    from torch._C import DispatchKey, _dispatch_tls_is_dispatch_key_excluded, _len_torch_dispatch_stack
+
+    key, is_excluded, depth = DispatchKey.ADInplaceOrView, _dispatch_tls_is_dispatch_key_excluded, _len_torch_dispatch_stack
+    recorder, thread, plain = ledger.recorder, ledger.thread, ledger.plain
+    begin, finish = _writer(ledger, functional)
+    op = code("op", functional.op)
+    reductions = {name: code("reduce_op", name) for name in REDUCE_OPS}
+
+    def make(original: Any) -> Any:
+        def enter(*args: Any, **kwargs: Any) -> Any:
+            if thread.inside or thread.hint is not None or guard.is_off or not recorder.is_on:
+                return original(*args, **kwargs)
+            if not args or type(first_tensor(args[0])) not in plain:
+                return original(*args, **kwargs)
+            reduction = args[functional.reduction] if 0 <= functional.reduction < len(args) else None
+            thread.hint = (op, reductions.get(reduction, 0))
+            thread.has_fired = False
+            try:
+                return run(original, args, kwargs) if writes else original(*args, **kwargs)
+            finally:
+                thread.hint = None
+
+        return enter
+
+    def run(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        entered, issued, began = guard.enter(), now_ns(), None
+        if is_excluded(key) and not depth():
+            try:
+                began = begin(issued, args, kwargs)
+            except Exception as error:  # noqa: BLE001 - the guard's
+                guard.failed(error)
+        called = now_ns() if entered else 0
+        thread.inside = began is not None
+        try:
+            result = original(*args, **kwargs)
+        except BaseException:
+            if began is not None:
+                ledger.completion.failed(began[0])
+            raise
+        finally:
+            thread.inside = False
+        try:
+            returned = now_ns()
+            if began is None and not thread.has_fired and type(first_tensor(result)) in plain:
+                began = begin(issued, args, kwargs)
+            if began is not None:
+                finish(began, result, returned)
+            if entered:
+                guard.leave(entered, returned - called)
+        except Exception as error:  # noqa: BLE001 - the guard's
+            guard.failed(error)
+        return result
+
+    return make
+
+
+def _writer(ledger: Ledger, functional: Functional) -> tuple[Callable[..., tuple[int, Any, int]], Callable[..., None]]:
+    op, names, registry, completion = code("op", functional.op), functional.names, ledger.registry, ledger.completion
+    reductions = {name: code("reduce_op", name) for name in REDUCE_OPS}
+
+    def begin(issued: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, Any, int]:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        name = given["group_name"]
+        group = registry.named(name) if isinstance(name, str) else registry.learn(_unboxed(name))
+        seq, size = group.take(), bytes_of(given["input"])
+        peer = (group.global_rank(given["src"]), -1, -1) if functional.root >= 0 else NOBODY
+        sizes = (size, _bytes_out(functional.op, size, group.size, given))
+        reduction = reductions.get(given.get("reduce_op", ""), 0)
+        tensor = first_tensor(given["input"])
+        return ledger.write(group, seq, issued, op, TIER, tensor, sizes, reduction, peer, True), group, issued
+
+    def finish(began: tuple[int, Any, int], result: Any, returned: int) -> None:
+        record, group, issued = began
+        ledger.recorder.poke(LAYOUT, record, "returned_ns", returned)
+        tensor = first_tensor(result)
+        is_host = group.is_host or not tensor.is_cuda
+        completion.issued_in_cpp(None, (record,), issued, is_host, False, result)
+
+    return begin, finish
+
+
+def _unboxed(group: Any) -> Any:
+    from torch.distributed import ProcessGroup
+
+    return group if isinstance(group, ProcessGroup) else ProcessGroup.unbox(group)
+
+
+def _bytes_out(op: str, size: int, num_members: int, given: dict[str, Any]) -> int:
+    """What comes out of `size` bytes: the result is not there yet when the row is opened."""
+    if op.startswith("all_gather"):
+        return size * num_members
+    if op.startswith("reduce_scatter"):
+        return size // num_members
+    sent, received = sum(given.get("input_split_sizes") or ()), sum(given.get("output_split_sizes") or ())
+    return size * received // sent if sent else size
