@@ -21,9 +21,10 @@ _PACKAGE = "rankscope"
 def hide_our_code() -> None:
     """Mark every function of the rankscope modules loaded so far. Does nothing where torch has no such call."""
     try:
-        import torch._C._dynamo.eval_frame as eval_frame
+        import torch._C._dynamo.eval_frame as known
     except ImportError:
         return
+    eval_frame: Any = known  # built in: what it has differs from version to version
     strategy, action = getattr(eval_frame, "_FrameExecStrategy", None), getattr(eval_frame, "_FrameAction", None)
     if strategy is None or action is None:
         return
@@ -34,7 +35,7 @@ def hide_our_code() -> None:
 
 def _our_codes() -> Iterator[CodeType]:
     for name, module in list(sys.modules.items()):
-        if module is not None and (name == _PACKAGE or name.startswith(_PACKAGE + ".")):
+        if name == _PACKAGE or name.startswith(_PACKAGE + "."):
             for function in _functions(module):
                 yield from _nested(function.__code__)
 

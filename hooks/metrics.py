@@ -2,8 +2,9 @@
 
 A CPU tensor is read at once. A tensor on a device is copied asynchronously behind the work already in its stream, and
 read at a later call once an event says that the copy is done: nothing waits. What is not ready when the job ends is
-counted as dropped. Left out with one note in the journal: text, tensors of several elements, tensors whose reading would communicate
-or wait (sharded or partial DTensors, results of pending functional collectives), everything while a graph is captured.
+counted as dropped. Left out with one note in the journal: text, tensors of several elements, tensors whose reading
+would communicate or wait (sharded or partial DTensors, results of pending functional collectives), everything while a
+graph is captured.
 
 Cost: about 3 us a number; a device value is one small copy and one event. Needs no torch for numbers.
 """
@@ -65,7 +66,7 @@ class MetricLog:
         self._refused: set[str] = set()
 
     def log(self, scalars: Mapping[str, object], step: int | None = None, replicated: Collection[str] = ()) -> None:
-        """Write `scalars`; step: the step of the whole training; replicated: names that should be equal on all ranks."""
+        """Write `scalars`; step: that of the whole training; replicated: names that should be equal on all ranks."""
         guard = self.guard
         if guard.is_off or not self.recorder.is_on:
             return

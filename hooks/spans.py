@@ -18,9 +18,9 @@ from .base import Guard, Recorder, now_ns
 MAX_NAMES: Final = 1024
 OTHER_NAME: Final = "(other)"
 
-KINDS: Final = {kind: code("span_kind", kind) for kind in SPAN_KINDS}
+KINDS: Final[dict[str, int]] = {kind: code("span_kind", kind) for kind in SPAN_KINDS}
 """Ring code of every kind of span."""
-PHASE_OF: Final = {kind: code("phase", kind) for kind in SPAN_KINDS if kind in PHASES}
+PHASE_OF: Final[dict[str, int]] = {kind: code("phase", kind) for kind in SPAN_KINDS if kind in PHASES}
 """Ring code of the phase that a kind of span means, where it means one."""
 
 SPAN_LAYOUT: Final = layout_of("span")
@@ -91,7 +91,9 @@ class UserSpan:
                 guard.leave(entered)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._record < 0:
             return
         guard = self._log.guard

@@ -12,14 +12,13 @@ Step 0 runs from the attach (or the joining of the incarnation) and is left out 
 twice as many forwards without gradients ran as in the step before is left out as evaluation: a validation between
 epochs is, a teacher model in every step is not.
 
-Cost: about 5 us a step. Cannot see: where an optimizer outside torch.optim (a C++ engine) steps; use `rankscope.step()`.
+Cost: about 5 us a step. Cannot see: the steps of an optimizer outside torch.optim; call `rankscope.step()` there.
 """
 
 from contextlib import ExitStack
 from typing import Final, Literal, NamedTuple
 
 from rankscope.schema.enums import code
-from rankscope.schema.errors import HookUnavailable
 from rankscope.schema.ring import layout_of
 
 from .base import Guard, Recorder, now_ns
@@ -54,7 +53,9 @@ class _Row(NamedTuple):
 class StepClock:
     """Counts the steps of one process and writes their rows; one per recorder (`clock_for`)."""
 
-    __slots__ = ("_held", "_last_evals", "_left_out", "_start_ns", "_step", "_strength", "guard", "num_evals", "recorder")
+    __slots__ = (
+        "_held", "_last_evals", "_left_out", "_start_ns", "_step", "_strength", "guard", "num_evals", "recorder",
+    )  # fmt: skip
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder, self.guard = recorder, Guard(recorder, "steps")
@@ -107,7 +108,9 @@ class StepClock:
         """A row is held back: tell `work_begins` when training work starts."""
         return self._held is not None
 
-    def _end_step(self, source: Source, samples: int | None, tokens: int | None, global_step: int | None, skipped: bool) -> None:
+    def _end_step(
+        self, source: Source, samples: int | None, tokens: int | None, global_step: int | None, skipped: bool
+    ) -> None:
         recorder, end_ns = self.recorder, now_ns()
         if recorder.step != self._step:  # somebody else began to count anew: a child that joined a group
             self._step, self._left_out, self._held = recorder.step, _WARMUP, None
