@@ -7,7 +7,7 @@ untouched, and let the user's exception pass unchanged; all of ours around it st
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Final, Protocol
 
 from rankscope.schema.ring import RingLayout
@@ -106,13 +106,12 @@ class Guard:
     def failed(self, error: BaseException) -> None:
         """Take note of our own failure and switch this hook off; the training goes on."""
         self.is_off = True
-        try:
+        with suppress(Exception):  # a recorder may fail even here; the first error is what counts
             self._counters[6] += 1
             self._counters[7] = 1
             self.recorder.journal("hook", hook=self.hook, is_on=False, why=f"{type(error).__name__}: {error}")
-        finally:
-            if on_swallow is not None:
-                on_swallow(self.hook, error)
+        if on_swallow is not None:
+            on_swallow(self.hook, error)
 
     def enter(self) -> int:
         """Count one entry; returns the clock for one entry in TIMED_ONE_IN, else 0. Give the result to `leave`."""
@@ -147,6 +146,15 @@ class Guard:
         self._counters[3] += (spent * spent) // 1_000_000
 
 
+def claim(hook: str, undo: ExitStack) -> bool:
+    """True for the first install of `hook` in this process, until `undo` closes; a second one has nothing to do."""
+    if hook in _claimed:
+        return False
+    _claimed.add(hook)
+    undo.callback(_claimed.discard, hook)
+    return True
+
+
 def patch(owner: Any, name: str, make: Callable[[Any], Any], undo: ExitStack) -> None:
     """Replace attribute `name` of `owner` by `make(original)` until `undo` closes.
 
@@ -169,3 +177,6 @@ def patch(owner: Any, name: str, make: Callable[[Any], Any], undo: ExitStack) ->
             setattr(owner, name, original)
 
     undo.callback(restore)
+
+
+_claimed: set[str] = set()

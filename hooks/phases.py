@@ -17,7 +17,7 @@ from typing import Any, Final
 from rankscope.schema.errors import HookUnavailable
 
 from . import compiled
-from .base import Guard, Recorder, patch
+from .base import Guard, Recorder, claim, patch
 from .dynamo import hide_our_code
 from .forward import ForwardWatch
 from .spans import KINDS, PHASE_OF, SPAN_LAYOUT, SpanWriter
@@ -68,6 +68,8 @@ def install(recorder: Recorder, undo: ExitStack) -> None:
         from torch.utils.data.dataloader import _BaseDataLoaderIter
     except ImportError as error:
         raise HookUnavailable(f"phases: {error}") from error
+    if not claim("phases", undo):
+        return
     guard, clock = Guard(recorder, "phases"), clock_for(recorder)
     writer = SpanWriter(recorder, "phases")
     forward = ForwardWatch(recorder, guard, clock)
@@ -75,13 +77,18 @@ def install(recorder: Recorder, undo: ExitStack) -> None:
     compiled.install(forward, undo)
     backward, data = _Backward(clock, writer), _Data(recorder, writer)
     for module in (torch.autograd.graph, torch.autograd):
-        patch(module, "_engine_run_backward", lambda original: _wrap_backward(original, backward, guard, forward), undo)
+        patch(
+            module,
+            "_engine_run_backward",
+            lambda original: _wrap_backward(original, backward, guard, forward, clock),
+            undo,
+        )
     patch(_BaseDataLoaderIter, "__next__", lambda original: _wrap_next(original, data, guard), undo)
     hide_our_code()
 
 
 def _wrap_backward(
-    original: Callable[..., Any], backward: _Backward, guard: Guard, forward: ForwardWatch
+    original: Callable[..., Any], backward: _Backward, guard: Guard, forward: ForwardWatch, clock: StepClock
 ) -> Callable[..., Any]:
     recorder = guard.recorder
 
@@ -96,6 +103,7 @@ def _wrap_backward(
             return False
 
     def end(is_failed: bool) -> None:
+        clock.poll()
         try:
             forward.allow()
             backward.end(is_failed)

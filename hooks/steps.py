@@ -21,7 +21,8 @@ from typing import Final, Literal, NamedTuple
 from rankscope.schema.enums import code
 from rankscope.schema.ring import layout_of
 
-from .base import Guard, Recorder, now_ns
+from . import process_groups
+from .base import Guard, Recorder, claim, now_ns
 
 Source = Literal["explicit", "framework", "optimizer"]
 LeftOut = Literal["warmup", "checkpoint", "eval", "shadow"]
@@ -54,11 +55,13 @@ class StepClock:
     """Counts the steps of one process and writes their rows; one per recorder (`clock_for`)."""
 
     __slots__ = (
-        "_held", "_last_evals", "_left_out", "_start_ns", "_step", "_strength", "guard", "num_evals", "recorder",
+        "_held", "_last_evals", "_left_out", "_poll_guard", "_start_ns", "_step", "_strength", "guard", "num_evals",
+        "recorder",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder, self.guard = recorder, Guard(recorder, "steps")
+        self._poll_guard = Guard(recorder, "process_groups.poll")
         self.num_evals = 0
         """Forwards without gradients in the current step; the phases hook counts them."""
         self._strength = 0
@@ -84,6 +87,7 @@ class StepClock:
         guard = self.guard
         if guard.is_off or not self.recorder.is_on or _STRENGTH[source] < self._strength:
             return
+        self.poll()
         entered = guard.enter()
         try:
             self._end_step(source, samples, tokens, global_step, is_skipped)
@@ -92,6 +96,15 @@ class StepClock:
             guard.failed(error)
         if entered:
             guard.leave(entered)
+
+    def poll(self) -> None:
+        """Ask open operations whether they are complete: at the end of a backward and of a step."""
+        if self._poll_guard.is_off:
+            return
+        try:
+            process_groups.poll()
+        except Exception as error:  # noqa: BLE001
+            self._poll_guard.failed(error)
 
     def leave_out(self, why: LeftOut) -> None:
         """Analyzers shall leave the current step out."""
@@ -168,6 +181,8 @@ def install(recorder: Recorder, undo: ExitStack) -> None:
     from .dynamo import hide_our_code
     from .optimizers import OptimizerWatch
 
+    if not claim("steps", undo):
+        return
     clock = clock_for(recorder)
     undo.callback(_finish, clock)
     OptimizerWatch(clock).install(undo)
