@@ -92,13 +92,20 @@ def local_base() -> Path:
     return Path(base) / f"rankscope-{os.getuid()}"
 
 
+def tmpfs_base() -> Path:
+    """Where rings lie by preference; journals too, where the local disk takes none (it is full, or read-only)."""
+    return TMPFS_BASE / f"rankscope-{os.getuid()}"
+
+
 def local_folders() -> list[Path]:
-    """All launch folders of this user on this node."""
-    base = local_base()
-    try:
-        return sorted(entry for entry in base.iterdir() if entry.is_dir())
-    except OSError:
-        return []
+    """All launch folders of this user on this node, those for rings included."""
+    found: list[Path] = []
+    for base in {local_base(), tmpfs_base()}:
+        try:
+            found += [entry for entry in base.iterdir() if entry.is_dir()]
+        except OSError:
+            continue
+    return sorted(found)
 
 
 def node_id(host: str, boot_id: str) -> str:

@@ -1,4 +1,4 @@
-"""What a training script says: attach, detach, step, log, span. All but `attach` never raise, and cost nothing when off."""
+"""What a training script says: attach, detach, step, log, span. Only `attach` raises."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ class Off:
         """Nothing to take out."""
 
 
-def attach(
+def attach(  # noqa: PLR0913
     *,
     run_dir: str | os.PathLike[str] | None = None,
     run_id: str | None = None,
@@ -95,7 +95,7 @@ def log(step: int | None = None, *, replicated: Iterable[str] = (), **scalars: A
 
 
 def span(kind_or_name: str) -> AbstractContextManager[object]:
-    """A context manager for an interval of work: a kind of table `span` ("eval", "data", ...), or a name of your own."""
+    """A context manager for an interval of work: a kind of table `span` ("eval", "data", ...), or your own name."""
     return _NOTHING if _session is None else _session.span(kind_or_name)
 
 
@@ -106,7 +106,7 @@ def _attach(given: Mapping[str, Any]) -> "Session | Off":
     if is_off(os.environ):
         return Off()
     if _session is not None:
-        _session.settings = with_arguments(_session.settings, given)
+        _session.update(with_arguments(_session.settings, given))
         return _session
     settings = with_arguments(from_environment(os.environ), given)
     from .session import Session

@@ -14,12 +14,13 @@ from typing import Final
 from rankscope.schema.paths import hash63, node_id
 
 _CONTAINER: Final = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
+_RANK_VARIABLES: Final = (b"TORCHELASTIC_RUN_ID=", b"LOCAL_RANK=", b"MASTER_PORT=")
 _POD: Final = re.compile(r"pod([0-9a-f]{8}[-_](?:[0-9a-f]{4}[-_]){3}[0-9a-f]{12})")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One process. started_ticks: clock ticks since boot; started_ns: ns since 1970, as exact as the kernel's boot time.
+    """One process. started_ticks: clock ticks since boot; started_ns: since 1970, as exact as the kernel's boot time.
 
     launcher names the launching process for ever; launch is its short form, the name of the local folder.
     """
@@ -67,11 +68,8 @@ def affinity() -> list[int]:
 
 def numa_nodes(sysfs: Path, cpus: list[int]) -> list[int]:
     """The NUMA nodes to which `cpus` belong; empty where the kernel does not say."""
-    found = []
-    for path in sorted((sysfs / "devices/system/node").glob("node[0-9]*/cpulist")):
-        if cpu_list(_text(path)) & set(cpus):
-            found.append(int(path.parent.name.removeprefix("node")))
-    return sorted(found)
+    lists = (sysfs / "devices/system/node").glob("node[0-9]*/cpulist")
+    return sorted(int(path.parent.name.removeprefix("node")) for path in lists if cpu_list(_text(path)) & set(cpus))
 
 
 def cpu_list(text: str) -> set[int]:
@@ -101,7 +99,7 @@ def _rank_variables(pid: str) -> tuple[bytes, ...]:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return ()
-    found = sorted(item for item in variables if item.startswith((b"TORCHELASTIC_RUN_ID=", b"LOCAL_RANK=", b"MASTER_PORT=")))
+    found = sorted(item for item in variables if item.startswith(_RANK_VARIABLES))
     return tuple(found) if any(item.startswith(b"TORCHELASTIC_RUN_ID=") for item in found) else ()
 
 
@@ -129,7 +127,7 @@ def _wall_ns(ticks: int) -> int | None:
 
 
 def _container() -> tuple[str | None, str | None]:
-    """Container id and pod uid from the cgroup path, else (cgroup v2, own namespace) from the mounts of the container."""
+    """Container id and pod uid from the cgroup path, else (cgroup v2, own namespace) from the container's mounts."""
     text = _text(Path("/proc/self/cgroup"))
     if not _CONTAINER.search(text):
         lines = _text(Path("/proc/self/mountinfo")).splitlines()

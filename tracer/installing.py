@@ -32,7 +32,7 @@ def install_hooks(recorder: Recorder, undo: ExitStack, names: Collection[str], f
 
 
 def _when_imported(spec: HookSpec, install: Callable[[], None], is_wanted: list[bool], failed: Failed) -> None:
-    """Call `install` once spec.needs is imported, with its root package whole: a part is imported in the middle of it."""
+    """Call `install` once spec.needs is imported and its root package is whole (parts are imported in its middle)."""
     root = spec.needs.partition(".")[0]
 
     def when_needed(_module: Any = None) -> None:

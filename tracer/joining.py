@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from rankscope.schema.paths import RUNS_FOLDER, hash63
 
@@ -71,6 +71,8 @@ class Joining:
         self._settings, self._write, self._num_records = settings, write, num_records
         self._pending: _Pending | None = None
         self._num_polls = self._num_failures = self._next_ns = 0
+        self.round_trip_ns: int | None = None
+        """Of the last question to the store."""
 
     def joined(self, rank: int, world_size: int, store: Store) -> None:
         """The default process group exists."""
@@ -90,6 +92,11 @@ class Joining:
         self._next_ns = 0
         self.poll()
         self._pending = None
+
+    def last_chance(self) -> None:
+        """The process ends without having left its group: ask once more, if the store is torchrun's, so still there."""
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            self.left()
 
     def bind_alone(self) -> None:
         """The process has joined nothing and nobody launched it as one of several: it is a run of its own."""
@@ -115,8 +122,11 @@ class Joining:
             self._bind(answer, pending)
 
     def _ask(self, pending: _Pending) -> Run | None:
+        begun_ns = time.monotonic_ns()
         try:
-            if not pending.store.check([pending.key]):
+            is_there = pending.store.check([pending.key])
+            self.round_trip_ns = time.monotonic_ns() - begun_ns
+            if not is_there:
                 return None
             run_id, run_dir, incarnation = json.loads(pending.store.get(pending.key))
             return Run(str(run_id), self._settings.run_dir or str(run_dir), int(incarnation))
@@ -140,7 +150,7 @@ class Joining:
 def own_run(
     settings: Settings, identity: ProcessIdentity, environment: Mapping[str, str], folder: Path
 ) -> tuple[str, str]:
-    """Run id and run directory that this process gives a run if it is rank 0 or alone. folder: for the default place."""
+    """Run id and run directory that this process gives if it is rank 0 or alone. folder: for the default place."""
     run_id = settings.run_id
     if run_id is None:
         who = identity.launcher if "TORCHELASTIC_RUN_ID" in environment else str(identity.proc)

@@ -1,6 +1,6 @@
-"""The journal's writer: rare things of one process, appended to a local file at once (format: `rankscope.schema.journal`).
+"""The journal's writer: rare things of one process, appended to a local file at once (see `rankscope.schema.journal`).
 
-Until the process records its first row, lines wait in memory, so that a process that never does leaves no file behind.
+Until the process records its first row, lines wait in memory: a process that never does leaves no file behind.
 A full disk never stops the training: lines wait (up to MAX_WAITING; what exceeds it is counted) and are written when
 there is room again. Costs one system call a line, from any thread.
 """
@@ -30,12 +30,13 @@ class Journal:
         self._waiting: deque[bytes] = deque()
         self._lock = threading.Lock()
 
-    def start(self, path: Path) -> None:
-        """Create the file and write what waited. Raises OSError where the file cannot be created."""
+    def start(self, path: Path) -> bool:
+        """Create the file and write what waited; False if it takes no lines now. Raises OSError if there is none."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self.descriptor = os.open(path, flags, 0o600)
         self.path = path
         self.flush()
+        return not self._waiting
 
     def write(self, kind: str, body: dict[str, object]) -> None:
         """Append one line, now or as soon as the file can take it."""
@@ -52,6 +53,13 @@ class Journal:
         with self._lock:
             self._drain()
 
+    def abandon(self) -> None:
+        """Remove the file just started; its lines go to the next one."""
+        if self.descriptor is not None and self.path is not None:
+            os.close(self.descriptor)
+            self.path.unlink(missing_ok=True)
+        self.descriptor, self.path, self._is_torn = None, None, False
+
     def close(self) -> None:
         """Close the file (which drops the record lock, where it is held on the journal). Later lines only wait."""
         with self._lock:
@@ -61,9 +69,9 @@ class Journal:
             os.close(descriptor)
 
     def forget(self) -> None:
-        """In a forked child: close our copy of the descriptor, and write nothing more. The parent's file is untouched."""
+        """In a forked child: close our copy of the descriptor, write nothing more. The parent's file is untouched."""
         descriptor, self.descriptor = self.descriptor, None
-        self._waiting, self._lock, self._is_torn = deque(), threading.Lock(), False
+        self._waiting, self._lock, self._is_torn, self.path = deque(), threading.Lock(), False, None
         if descriptor is not None:
             os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""The watch of one rank: one thread that wakes every few seconds, sees to it that the node has an agent, and keeps time.
+"""The watch of one rank: a thread that wakes every few seconds, keeps time, and sees that the node has an agent.
 
 The agent starts 10 s after the attach (a job that ends before starts it at its exit, and does not wait). Whoever gets
 the launch folder's lock starts it: the lock is held across the spawn, inherited by the agent, and closed here, so two
@@ -23,7 +23,9 @@ from rankscope.schema.paths import AGENT_LOCK, AGENT_LOG
 
 PATIENCE_SECONDS: Final = 10.0
 """Jobs shorter than this start their agent at exit only."""
-PERIOD_SECONDS: Final = 5.0
+FIRST_SECONDS: Final = 1.0
+PERIOD_SECONDS: Final = 3.0
+"""So often the watch looks for an agent; less than once a second, and soon enough for restarted ranks."""
 THREAD_AGENT_SECONDS: Final = 4.0
 """How long an exiting rank waits for an agent that runs as its thread."""
 NICENESS: Final = 19
@@ -36,11 +38,17 @@ class Watch:
     """The watch thread. tick: called each time it wakes; failed: called with an error that a tick raised."""
 
     def __init__(
-        self, folder: Path, mode: str, tick: Callable[[], None], failed: Callable[[BaseException], None]
+        self,
+        folder: Path,
+        mode: str,
+        attached_s: float,
+        tick: Callable[[], None],
+        failed: Callable[[BaseException], None],
     ) -> None:
+        """attached_s: time.monotonic() of the attach."""
         self._folder, self._mode, self._tick, self._failed = folder, mode, tick, failed
-        self._begun, self._is_over = time.monotonic(), threading.Event()
-        self._stop_agent = threading.Event()
+        self._agent_due_s = attached_s + (PATIENCE_SECONDS if mode == "auto" else 0.0)
+        self._is_over, self._stop_agent = threading.Event(), threading.Event()
         self._agent: threading.Thread | None = None
         self._thread = threading.Thread(target=self._run, name="rankscope-watch", daemon=True)
 
@@ -57,23 +65,26 @@ class Watch:
             self._agent.join(THREAD_AGENT_SECONDS)
 
     def _run(self) -> None:
-        pause = 0.0 if self._mode in ("now", "thread") else PATIENCE_SECONDS
+        pause = FIRST_SECONDS if self._mode == "auto" else 0.0
         while not self._is_over.wait(pause):
+            left = self._agent_due_s - time.monotonic()
+            if left <= 0:
+                self._guarded(self.ensure_agent)
             self._guarded(self._tick)
-            self._guarded(self.ensure_agent)
-            pause = PERIOD_SECONDS
-        if self._agent is None:
+            pause = min(PERIOD_SECONDS, max(left, FIRST_SECONDS)) if left > 0 else PERIOD_SECONDS
+        if self._mode != "thread":
             self._guarded(self.ensure_agent)
 
     def ensure_agent(self) -> None:
         """Start the node's agent unless one is there (it holds the lock), or agents are off."""
-        if self._mode == "off" or (self._agent is not None and self._agent.is_alive()):
+        is_thread = self._mode == "thread"
+        if self._mode == "off" or (is_thread and (self._agent is not None or os.environ.get("LOCAL_RANK", "0") != "0")):
             return
         lock = take_lock(self._folder)
         if lock is None:
             return
         try:
-            if self._mode == "thread" and not self._is_over.is_set():
+            if is_thread:
                 self._start_thread(lock)
                 lock = -1
             else:
@@ -140,6 +151,9 @@ def start_agent(folder: Path, lock: int) -> None:
 def agent_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The agent's environment: the rank's, with one thread for libraries, and paths that mean the same from "/"."""
     kept = {name: value for name, value in environment.items() if name not in _DROPPED}
+    for name in ("RANKSCOPE_DIR", "RANKSCOPE_LOCAL_DIR"):
+        if kept.get(name) and "://" not in kept[name]:
+            kept[name] = os.path.abspath(kept[name])
     if "PYTHONPATH" in kept:
         kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in kept["PYTHONPATH"].split(os.pathsep))
     return kept | _ONE_THREAD

@@ -28,7 +28,8 @@ ALLOWED_PREFIXES: Final = (
     "RANKSCOPE_", "DS_", "ACCELERATE_", "FSDP_", "TRANSFORMERS_OFFLINE", "TOKENIZERS_", "MALLOC_",
 )  # fmt: skip
 ALLOWED_NAMES: Final = frozenset({
-    "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_NAME", "MASTER_ADDR",
+    "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_NAME",
+    "MASTER_ADDR",
     "MASTER_PORT", "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONOPTIMIZE", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "RANKSCOPE",
 })  # fmt: skip
 SCHEDULER_NAMES: Final = (
@@ -138,8 +139,8 @@ def _git(folder: Path, *arguments: str) -> str | None:
     variables = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(
-            ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments], env=variables, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=GIT_SECONDS, check=True, start_new_session=True,
+            ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments],
+            env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=GIT_SECONDS, check=True, start_new_session=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None

@@ -11,6 +11,7 @@ records again, under its own identity, when it joins a process group.
 
 import os
 import threading
+import weakref
 from array import array
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -76,7 +77,7 @@ class RingRecorder:
         self.write: Callable[..., int] = self._writer.write
         self.close: Callable[..., None] = self._writer.close
         self.poke: Callable[..., None] = self._writer.poke
-        os.register_at_fork(after_in_child=self._forked)
+        _live.add(self)
 
     def joined(self, rank: int, world_size: int, store: Any) -> None:
         """See `Recorder.joined`. In a forked child this begins a recording of its own."""
@@ -121,12 +122,15 @@ class RingRecorder:
             if self.is_awake:
                 return self.ring is not None
             self.is_awake = True
-            made = self._coordinator.awake()
-            if made is None:
-                self.switch_off()
-                return False
-            self._map(made)
-            return True
+            made = None
+            try:
+                made = self._coordinator.awake()
+            finally:
+                if made is None:
+                    self.switch_off()
+            if made is not None:
+                self._map(made)
+            return made is not None
 
     def switch_off(self) -> None:
         """Stop recording for good (detach, no ring): later calls go to scratch memory."""
@@ -175,9 +179,10 @@ class RingRecorder:
         for found in self._hooks.values():
             found.words = words
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """In the child: forget the parent's files. No lock is taken and nothing is logged: other threads are gone."""
-        self.is_on, self.ring, self._num_threads, self._lock = False, None, 0, threading.RLock()
+        self.is_on, self.is_awake, self.ring, self._num_threads = False, False, None, 0
+        self._lock = threading.RLock()
         self._point_counters(array("Q", bytes(ring.COUNTER_BYTES)))
         self._writer.point(_scratch(), 1)
         self._journal.forget()
@@ -186,3 +191,12 @@ class RingRecorder:
 def _scratch() -> bytearray:
     """Room for one record that nobody reads."""
     return bytearray(ring.ring_bytes(1))
+
+
+def _forked() -> None:
+    for recorder in list(_live):
+        recorder.forked()
+
+
+_live: "weakref.WeakSet[RingRecorder]" = weakref.WeakSet()
+os.register_at_fork(after_in_child=_forked)

@@ -17,7 +17,8 @@ MIN_ENTROPY_BITS: Final = 3.7
 
 _SECRET_NAME: Final = re.compile(
     r"secret|passw|passphrase|pwd|token(?!izer|s$|s[_-]?per|_?ids?$)|api[_-]?key|access[_-]?key|private[_-]?key|"
-    r"encryption[_-]?key|auth(?!or)|credential|cookie|session[_-]?id|signature|(?:^|[_-])(?:key|sig|pat|dsn|jwt|otp|pin)$|"
+    r"encryption[_-]?key|auth(?!or)|credential|cookie|session[_-]?id|signature|"
+    r"(?:^|[_-])(?:key|sig|pat|dsn|jwt|otp|pin)$|"
     r"connection[_-]?string|bearer|netrc|webhook",
     re.IGNORECASE,
 )
@@ -27,7 +28,8 @@ _COUNT_OF_TOKENS: Final = re.compile(
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
 _SCP_ADDRESS: Final = re.compile(r"^[^/@:\s]+@([^/:\s]+:.*)$")
 _KNOWN: Final = re.compile(
-    r"AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}|"
+    r"AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|"
+    r"hf_[A-Za-z0-9]{20,}|"
     r"sk-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AIza[\w-]{30,}|ya29\.[\w.-]+|npm_[A-Za-z0-9]{20,}|"
     r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?|-----BEGIN[^-]*PRIVATE KEY-----.*"
 )
@@ -35,7 +37,7 @@ _ASSIGNMENT: Final = re.compile(r"^(-{0,2}[+~]*[\w.\-/@:]*?[\w\-]+)(=|:)(?!//)(.
 _HEADER: Final = re.compile(
     r"^(authorization|proxy-authorization|x-api-key|cookie|set-cookie)\s*:\s*.*$", re.IGNORECASE | re.DOTALL
 )
-_WORD: Final = re.compile(r"[A-Za-z0-9+/_=-]{%d,}" % MIN_RANDOM_LENGTH)
+_WORD: Final = re.compile(rf"[A-Za-z0-9+/_=-]{{{MIN_RANDOM_LENGTH},}}")
 _SHORT_SECRET_OPTIONS: Final = frozenset({"-p", "-P"})
 
 
@@ -59,7 +61,7 @@ def variable(name: str, value: str) -> str:
 
 
 def text(value: str) -> str:
-    """One word, path, address or assignment without secrets. Applies to each part of a list separated by ',' or blank."""
+    """A word, path, address or assignment without secrets; also each part of a list separated by ',' or blank."""
     if _HEADER.match(value):
         return value.partition(":")[0] + ": " + HIDDEN
     parts = re.split(r"([\s,;&]+)", value)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rankscope.schema import paths, ring
+from rankscope.schema import ring
 from rankscope.schema.errors import CaptureError
 from rankscope.schema.ring_header import RingHeader, encode_header
 from rankscope.schema.version import ONTOLOGY_VERSION
@@ -77,7 +77,7 @@ def file_system(path: Path) -> str:
     """Type of the file system that holds `path`, as the kernel names it; "" where it does not tell."""
     target, best, found = os.path.realpath(path), "", ""
     for mount_point, kind in _mounts():
-        inside = mount_point == "/" or target == mount_point or target.startswith(mount_point + "/")
+        inside = mount_point in ("/", target) or target.startswith(mount_point + "/")
         if inside and len(mount_point) >= len(best):
             best, found = mount_point, kind
     return found
@@ -86,6 +86,16 @@ def file_system(path: Path) -> str:
 def hold_lock(descriptor: int) -> None:
     """Take the record lock that says this process lives. Raises OSError where somebody else holds it."""
     fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def keep_lock(made: RingFile) -> None:
+    """Take the lock again: a process that opens and closes its own ring, as an agent in a thread does, drops it.
+
+    Raises OSError where the descriptor is no longer the ring's: the training closed descriptors it did not open.
+    """
+    mine, there = os.fstat(made.descriptor), made.path.lstat()
+    if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
+        hold_lock(made.descriptor)
 
 
 def _create_in(folder: Path, name: str, proc: int, capacity: int) -> RingFile:
@@ -139,8 +149,3 @@ def _mounts() -> Iterator[tuple[str, str]]:
         fields, kind = before.split(" "), after.split(" ", 1)[0]
         if len(fields) > 4:
             yield fields[4].replace("\\040", " "), kind
-
-
-def tmpfs_folder(launch: str) -> Path:
-    """The launch's folder under the tmpfs base, for rings only."""
-    return paths.TMPFS_BASE / f"rankscope-{os.getuid()}" / launch

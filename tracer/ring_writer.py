@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from rankscope.hooks.base import now_ns
 from rankscope.schema import ring
 from rankscope.schema.ring import RingLayout
+from rankscope.schema.tables import RING_TABLES
 
 _WORDS_A_RECORD: Final = ring.RECORD_BYTES // 4
 _NOTHING: Final = memoryview(bytes(ring.ring_bytes(1))).cast("I")
@@ -40,8 +41,8 @@ def make_writer(wake: Callable[[], object], index_thread: Callable[[], int]) -> 
     view: Any = None
     words = _NOTHING
     capacity, claim, threads = 1, count(), threading.local()
-    packs = {kind: ring.layout(kind).open_struct.pack_into for kind in ring.RING_TABLES}
-    late_packs = {kind: _late_packs(ring.layout(kind)) for kind in ring.RING_TABLES}
+    packs = {kind: ring.layout(kind).open_struct.pack_into for kind in RING_TABLES}
+    column_packs = {kind: _column_packs(ring.layout(kind)) for kind in RING_TABLES}
     data, size, state_at, timing_at = ring.DATA_OFFSET, ring.RECORD_BYTES, ring.STATE_OFFSET, ring.TIMING_OFFSET
     first_word = ring.DATA_OFFSET // 4
 
@@ -89,8 +90,8 @@ def make_writer(wake: Callable[[], object], index_thread: Callable[[], int]) -> 
     def poke(layout: RingLayout, record: int, column: str, value: int) -> None:
         turn, slot = divmod(record, capacity)
         if words[first_word + slot * _WORDS_A_RECORD] == turn + 1:
-            offset, pack, most = late_packs[layout.kind][column]
-            if 0 <= value <= most:
+            offset, pack, least, most = column_packs[layout.kind][column]
+            if least <= value <= most:  # what does not fit is unknown, not a failure
                 pack(view, data + slot * size + offset, value)
 
     def point(memory: Any, new_capacity: int) -> None:
@@ -105,15 +106,16 @@ def make_writer(wake: Callable[[], object], index_thread: Callable[[], int]) -> 
     return RingWriter(open_, write, close, poke, point, num_claimed)
 
 
-def _late_packs(layout: RingLayout) -> dict[str, tuple[int, Callable[..., None], int]]:
-    """Per column: its offset in the record, how to pack it, and the largest value that fits."""
+def _column_packs(layout: RingLayout) -> dict[str, tuple[int, Callable[..., None], float, float]]:
+    """Per column: its offset in the record, how to pack it, and the smallest and largest value that fits."""
     return {
-        field.name: (field.offset, struct.Struct("<" + field.format).pack_into, _largest(field.format))
+        field.name: (field.offset, struct.Struct("<" + field.format).pack_into, *_range(field.format))
         for field in layout.fields.values()
-        if field.format != "d"
     }
 
 
-def _largest(format: str) -> int:
-    bits = 8 * struct.calcsize("<" + format)
-    return (1 << (bits - 1 if format.islower() else bits)) - 1
+def _range(character: str) -> tuple[float, float]:
+    if character == "d":
+        return float("-inf"), float("inf")
+    bits = 8 * struct.calcsize("<" + character)
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if character.islower() else (0, (1 << bits) - 1)

@@ -8,6 +8,7 @@ import atexit
 import os
 import sys
 import time
+import weakref
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,8 @@ from .recorder import RingRecorder
 from .ring_file import RingFile
 from .settings import Settings
 
+SOLO_SECONDS: Final = 10.0
+"""A process that nobody launched as one of several, and that joined nothing by then, is a run of its own."""
 FINALIZER_PRIORITY: Final = -100
 """In processes made by multiprocessing, which may end without atexit: after everything that the user registered."""
 
@@ -37,16 +40,17 @@ class Session:
     """One attachment of this process; made by `rankscope.attach`."""
 
     def __init__(self, settings: Settings, ordinal: int = 0) -> None:
-        self.settings, self._home = settings, Path.cwd()
+        self.settings, self._home, self._ordinal = settings, Path.cwd(), ordinal
         self._journal, self._undo = Journal(), ExitStack()
         self._is_over, self._is_fork, self._is_described, self._clock_ns = False, False, False, 0
+        self._attached_s = time.monotonic()
         self.recorder = RingRecorder(self, self._journal)
         self._guard = SessionGuard(self.recorder, NAME)
-        self._identify(ordinal)
+        self._identify()
         self._watch: Watch | None = None
         self._spans: SpanLog | None = None
         self._metrics: MetricLog | None = None
-        os.register_at_fork(after_in_child=self._forked)
+        _live.add(self)
         atexit.register(self.finish)
 
     @property
@@ -58,6 +62,16 @@ class Session:
         """Install the chosen hooks, and join the default process group if there is one already."""
         install_hooks(self.recorder, self._undo, self.settings.hooks, self._guard.failed)
         self._guard.run(self._join_existing)
+
+    def update(self, settings: Settings) -> None:
+        """Take over what a later `attach` said, as far as it is not too late; a forked child begins to record."""
+        self.settings = settings
+        if self._is_fork and not self.recorder.is_awake:
+            self._begin_in_child()
+        elif self.joining.rank is None:
+            self._identify()
+            if self.recorder.is_awake:
+                self._write_process()
 
     def step(self, samples: int | None, tokens: int | None, global_step: int | None) -> None:
         """See `rankscope.step`."""
@@ -100,17 +114,12 @@ class Session:
         """Make journal and ring, begin to watch. None, after one line, where there can be no ring."""
         if self._is_over or _is_loader_worker():
             return None
-        try:
-            ring_file.private_folder(self.folder)
-            self._journal.start(self.folder / f"{self.identity.proc}.journal")
-        except (OSError, CaptureError) as error:
-            say(f"nothing is recorded in this process: {error}")
+        if not self._start_journal():
             return None
-        self._write_process()
         made = self._make_ring()
-        self._tick_clock()
+        self._guard.run(self._tick_clock)
         _at_multiprocessing_exit(self.finish)
-        self._watch = Watch(self.folder, self.settings.agent, self._tick, self._guard.failed)
+        self._watch = Watch(self.folder, self.settings.agent, self._attached_s, self._tick, self._guard.failed)
         self._guard.run(self._watch.start)
         return made
 
@@ -136,8 +145,8 @@ class Session:
         if self._metrics is not None:
             self._guard.run(self._metrics.poll)
 
-    def _identify(self, ordinal: int = 0) -> None:
-        self.identity = identity.identify(ordinal)
+    def _identify(self) -> None:
+        self.identity = identity.identify(self._ordinal)
         self.folder = paths.local_base().absolute() / self.identity.launch
         self.joining = Joining(
             self.settings, self.identity, self._home, self.recorder.journal, self.recorder.num_records
@@ -151,11 +160,28 @@ class Session:
             store = distributed.distributed_c10d._get_default_store()
             self.recorder.joined(distributed.get_rank(), distributed.get_world_size(), store)
 
+    def _start_journal(self) -> bool:
+        """In the local folder; on tmpfs if that takes no lines. False, after one line, where neither does."""
+        self._write_process()
+        reasons = []
+        for base in (paths.local_base().absolute(), paths.tmpfs_base()):
+            self.folder = base / self.identity.launch
+            try:
+                ring_file.private_folder(self.folder)
+                if self._journal.start(self.folder / f"{self.identity.proc}.journal"):
+                    return True
+                reasons.append(f"{self.folder}: no space left")
+                self._journal.abandon()
+            except (OSError, CaptureError) as error:
+                reasons.append(str(error))
+        say(f"nothing is recorded in this process: {'; '.join(reasons)}")
+        return False
+
     def _make_ring(self) -> RingFile | None:
         proc, launch = self.identity.proc, self.identity.launch
         try:
             made = ring_file.create(
-                f"{proc}.ring", proc, self.folder, ring_file.tmpfs_folder(launch), ring.DEFAULT_CAPACITY
+                f"{proc}.ring", proc, self.folder, paths.tmpfs_base() / launch, ring.DEFAULT_CAPACITY
             )
         except CaptureError as error:
             self.recorder.journal("ring", path=None, capacity=0, is_tmpfs=None, why=str(error))
@@ -179,11 +205,16 @@ class Session:
             self._tick_clock()
         if self.joining.is_pending:
             self.joining.poll()
+        elif self.joining.run is None and time.monotonic() - self._attached_s > SOLO_SECONDS:
+            self.joining.bind_alone()
         self._describe_run()
+        if self.settings.agent == "thread" and self.recorder.ring is not None:
+            ring_file.keep_lock(self.recorder.ring)
 
     def _tick_clock(self) -> None:
         self._clock_ns = time.monotonic_ns()
-        self._guard.run(lambda: self.recorder.journal("clock", **clock.read_clock().row(self.identity.boot_id)))
+        row = clock.read_clock().row(self.identity.boot_id)
+        self.recorder.journal("clock", **row, store_round_trip_ns=self.joining.round_trip_ns)
 
     def _describe_run(self) -> None:
         """Rank 0 tells what the run is, once."""
@@ -194,9 +225,10 @@ class Session:
                 self.recorder.journal("row", table="artifact", row=row)
 
     def _end(self) -> None:
+        self._guard.run(self.joining.last_chance)
         self._guard.run(self.joining.bind_alone)
         self._guard.run(self._describe_run)
-        self._tick_clock()
+        self._guard.run(self._tick_clock)
         self.recorder.journal("exit", num_records=self.recorder.num_records())
         if self._watch is not None:
             self._watch.finish()
@@ -205,9 +237,9 @@ class Session:
         self._identify()
         self.recorder.reborn()
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """In a forked child: nothing of the parent's lives on; see `joined`."""
-        self._is_fork, self._watch, self._is_described = True, None, False
+        self._is_fork, self._watch, self._is_described, self._ordinal = True, None, False, 0
 
 
 def say(text: str) -> None:
@@ -230,3 +262,12 @@ def _at_multiprocessing_exit(finish: Any) -> None:
         from multiprocessing.util import Finalize
 
         Finalize(None, finish, exitpriority=FINALIZER_PRIORITY)
+
+
+def _forked() -> None:
+    for session in list(_live):
+        session.forked()
+
+
+_live: "weakref.WeakSet[Session]" = weakref.WeakSet()
+os.register_at_fork(after_in_child=_forked)

@@ -26,7 +26,7 @@ _Artifacts = tuple[dict[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for this process. Fields that are None were not set. run_dir is absolute or an object-store address."""
+    """What holds for this process; None: not set. run_dir is absolute or an object-store address."""
 
     is_on: bool = True
     run_dir: str | None = None
@@ -101,7 +101,7 @@ def _place(value: str | os.PathLike[str]) -> str:
     text = os.fspath(value)
     if "://" in text:
         if not text.startswith(OBJECT_STORES) or text.count("/") < 3 or text.endswith("://"):
-            raise ValueError(f"use a path, or an address that begins with {' or '.join(OBJECT_STORES)} and names a bucket")
+            raise ValueError(f"use a path, or an address of a bucket that begins with {' or '.join(OBJECT_STORES)}")
         return text.rstrip("/")
     path = Path(text).expanduser().absolute()
     if path.exists() and not path.is_dir():

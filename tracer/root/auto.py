@@ -1,4 +1,4 @@
-"""`import rankscope.auto` observes this process by RANKSCOPE_* variables. It never raises: wrong settings are one line."""
+"""`import rankscope.auto` observes this process as RANKSCOPE_* say. It never raises: wrong settings are one line."""
 
 import os as _os
 
