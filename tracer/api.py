@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from rankscope.schema.errors import RankscopeError, SettingsError
+from rankscope.schema.errors import SettingsError
+
+from .saying import say
 
 if TYPE_CHECKING:
     from .session import Session
@@ -63,9 +65,9 @@ def attach_quietly() -> None:
     try:
         _attach({})
     except SettingsError as error:
-        _say(f"off: {error}")
-    except (RankscopeError, OSError, ImportError) as error:
-        _say(f"off: {type(error).__name__}: {error}")
+        say(f"off: {error}")
+    except Exception as error:  # noqa: BLE001 - the guard of the import line
+        say(f"off: {type(error).__name__}: {error}")
 
 
 def detach() -> None:
@@ -114,9 +116,3 @@ def _attach(given: Mapping[str, Any]) -> "Session | Off":
     _session, _num_attached = Session(settings, _num_attached), _num_attached + 1
     _session.install()
     return _session
-
-
-def _say(text: str) -> None:
-    from .session import say
-
-    say(text)

@@ -140,8 +140,14 @@ def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
             ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments],
-            env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=GIT_SECONDS, check=True, start_new_session=True,
-        )  # fmt: skip
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=GIT_SECONDS,
+            check=True,
+            start_new_session=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode(errors="replace").strip()

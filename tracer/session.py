@@ -12,11 +12,10 @@ import weakref
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rankscope.hooks.metrics import MetricLog
 from rankscope.hooks.spans import SpanLog
-from rankscope.hooks.steps import clock_for
 from rankscope.schema import paths, ring
 from rankscope.schema.errors import CaptureError
 
@@ -28,7 +27,11 @@ from .journal import Journal
 from .launch import Watch
 from .recorder import RingRecorder
 from .ring_file import RingFile
+from .saying import say
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from rankscope.hooks.steps import StepClock
 
 SOLO_SECONDS: Final = 10.0
 """A process that nobody launched as one of several, and that joined nothing by then, is a run of its own."""
@@ -75,7 +78,7 @@ class Session:
 
     def step(self, samples: int | None, tokens: int | None, global_step: int | None) -> None:
         """See `rankscope.step`."""
-        clock_for(self.recorder).boundary("explicit", samples, tokens, global_step)
+        self._guard.run(lambda: self._steps().boundary("explicit", samples, tokens, global_step))
 
     def log(self, step: int | None, replicated: tuple[str, ...], scalars: dict[str, Any]) -> None:
         """See `rankscope.log`."""
@@ -129,7 +132,7 @@ class Session:
             return
         if self._is_fork and not self.recorder.is_awake:
             self._begin_in_child()
-        clock_for(self.recorder).restart()
+        self._guard.run(lambda: self._steps().restart())
         self.recorder.awake()
         self._guard.run(partial(self.joining.joined, rank, world_size, store))
         self._write_process()
@@ -144,6 +147,11 @@ class Session:
             self._guard.run(self.joining.poll)
         if self._metrics is not None:
             self._guard.run(self._metrics.poll)
+
+    def _steps(self) -> "StepClock":
+        from rankscope.hooks.steps import clock_for
+
+        return clock_for(self.recorder)
 
     def _identify(self) -> None:
         self.identity = identity.identify(self._ordinal)
@@ -240,15 +248,6 @@ class Session:
     def forked(self) -> None:
         """In a forked child: nothing of the parent's lives on; see `joined`."""
         self._is_fork, self._watch, self._is_described, self._ordinal = True, None, False, 0
-
-
-def say(text: str) -> None:
-    """One line to the user, on standard error; lost where there is none."""
-    if sys.stderr is not None:
-        try:
-            sys.stderr.write(f"rankscope: {text}\n")
-        except (OSError, ValueError):
-            return
 
 
 def _is_loader_worker() -> bool:
