@@ -105,6 +105,10 @@ class ProcessDrain:
         self.is_finished = is_last
         return batch
 
+    def is_filling(self) -> bool:
+        """The ring holds more than half a turn that was not read: it must not be left alone much longer."""
+        return self.ring is not None and self.ring.is_half_full()
+
     def pending_numbers(self) -> decode.Numbers:
         """Records that are not final yet."""
         return self.ring.pending_numbers if self.ring else _NOTHING.numbers

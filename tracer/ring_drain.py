@@ -87,6 +87,11 @@ class RingDrain:
             return self._give_all()
         return self._classify(now_ns, stranded)
 
+    def is_half_full(self) -> bool:
+        """More than half of the ring was written since the last pass."""
+        half = self.num_seen + self._header.capacity // 2
+        return bool(self._generations(np.array([half]))[0] >= half // self._header.capacity + 1)
+
     def forget_written(self) -> None:
         """Hand out the provisional rows once more: the stream they were written to is gone."""
         self._written[:] = False
