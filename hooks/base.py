@@ -14,6 +14,8 @@ from rankscope.schema.ring import RingLayout
 
 TIMED_ONE_IN: Final = 64
 """One hook entry in so many is timed by its entry and exit clocks (a power of two)."""
+UNTIMED_MASK: Final = TIMED_ONE_IN - 1
+"""Entries whose count has one of these bits are not timed."""
 
 now_ns = time.monotonic_ns
 
@@ -97,11 +99,11 @@ class Hook(Protocol):
 class Guard:
     """One hook's state: on or off, and what it cost. `failed` swallows, counts, journals once and switches off."""
 
-    __slots__ = ("_calls", "_counters", "hook", "is_off", "recorder")
+    __slots__ = ("_counters", "calls", "hook", "is_off", "recorder", "rows")
 
     def __init__(self, recorder: Recorder, hook: str) -> None:
         self.recorder, self.hook, self.is_off = recorder, hook, False
-        self._counters, self._calls = recorder.counters(hook), 0
+        self._counters, self.calls, self.rows = recorder.counters(hook), 0, 0
 
     def failed(self, error: BaseException) -> None:
         """Take note of our own failure and switch this hook off; the training goes on."""
@@ -115,16 +117,20 @@ class Guard:
 
     def enter(self) -> int:
         """Count one entry; returns the clock for one entry in TIMED_ONE_IN, else 0. Give the result to `leave`."""
-        self._calls = calls = self._calls + 1
-        if calls & (TIMED_ONE_IN - 1):
-            return 0
-        self._counters[0] = calls
+        self.calls = calls = self.calls + 1
+        return 0 if calls & UNTIMED_MASK else self.sample()
+
+    def sample(self) -> int:
+        """The clock for an entry to be timed; a moment to write the counts. `enter` for callers that count inline."""
+        self.flush()
         return now_ns()
 
-    @property
-    def num_calls(self) -> int:
-        """Entries so far."""
-        return self._calls
+    def flush(self) -> None:
+        """Write the counts of entries, and of the `rows` that were only counted inline, to the ring file."""
+        self._counters[0] = self.calls
+        if self.rows:
+            self._counters[4] += self.rows
+            self.rows = 0
 
     def mean_ns(self) -> float:
         """Mean time of the timed entries, the job's own time left out; 0 before the first."""

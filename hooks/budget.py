@@ -1,8 +1,8 @@
 """Whether a hook may still write rows in this step: a hook that costs too much writes fewer, and says so.
 
-Judged every WINDOW_STEPS steps from the guard's own sampled times against the time that passed. Over the budget the hook
-writes in one step of two, then of four, ... (by step number, so all ranks thin the same steps if they are equally slow);
-sequence numbers are counted all the same.
+Judged every WINDOW_STEPS steps from the guard's own sampled times against the time that passed. Over the budget the
+hook writes in one step of two, then of four, ... (by step number, so all ranks thin the same steps if they are equally
+slow); sequence numbers are counted all the same.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ class Budget:
     def __init__(self, recorder: Recorder, guard: Guard) -> None:
         self._recorder, self._guard, self.one_in = recorder, guard, 1
         self._step, self._is_allowed = recorder.step, True
-        self._first_step, self._began_ns, self._calls = recorder.step, now_ns(), guard.num_calls
+        self._first_step, self._began_ns, self._calls = recorder.step, now_ns(), guard.calls
 
     def allows(self) -> bool:
         """Whether rows are written in the current step."""
@@ -36,11 +36,11 @@ class Budget:
         return self._is_allowed
 
     def _judge(self, step: int) -> None:
-        now, calls = now_ns(), self._guard.num_calls
+        now, calls = now_ns(), self._guard.calls
         elapsed, spent = now - self._began_ns, (calls - self._calls) * self._guard.mean_ns()
         self._first_step, self._began_ns, self._calls = step, now, calls
         if spent > MAX_SHARE * elapsed and self.one_in < MAX_ONE_IN:
             self.one_in *= 2
-            share = spent / max(1, elapsed)
-            why = f"took {share:.1%} of the time of {WINDOW_STEPS} steps: rows in 1 step of {self.one_in} from step {step}"
+            share = f"{spent / max(1, elapsed):.1%} of the time of {WINDOW_STEPS} steps"
+            why = f"took {share}: rows in 1 step of {self.one_in} from step {step}"
             self._recorder.journal("hook", hook=self._guard.hook, is_on=True, why=why)

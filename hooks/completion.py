@@ -29,14 +29,17 @@ MAX_OUTPUTS: Final = 4096
 _UNPOLLABLE: Final = frozenset({"send", "recv", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"})
 
 
+Records = tuple[tuple[int, int], ...]
+"""(record, issued_ns) of each row that one work closes: one, or those of a coalesced call."""
+
+
 class Pending(weakref.ref[Any]):
     """An operation that is not closed: a weak reference to its work, one object for both (they are made per operation)."""
 
-    __slots__ = ("completed_ns", "held", "is_cuda", "is_host", "is_waited", "issued_ns", "key", "records")
+    __slots__ = ("completed_ns", "held", "is_cuda", "is_host", "is_waited", "key", "records")
 
     key: int
-    records: tuple[int, ...]
-    issued_ns: int
+    records: Records
     is_host: bool
     is_cuda: bool
     is_waited: bool
@@ -59,25 +62,29 @@ class Completion:
         self.outputs: dict[int, Pending] = {}
         self.polls: deque[Pending] = deque()
 
-    def issued(self, work: Any, records: tuple[int, ...], issued_ns: int, is_host: bool, is_polled: bool) -> None:
+    def issued(self, work: Any, records: Records, is_host: bool, is_polled: bool) -> None:
         """A Python caller was handed `work`; it is waited for through `Work.wait`, or polled if is_polled.
 
         is_host: complete when a wait on the host returns.
         """
         pending = Pending(work, self._forget)
         pending.key = key = id(work)
-        pending.records, pending.issued_ns, pending.is_host, pending.is_cuda = records, issued_ns, is_host, not is_host
+        pending.records, pending.is_host, pending.is_cuda = records, is_host, not is_host
         pending.is_waited, pending.completed_ns, pending.held = False, 0, None
         self.works[key] = pending
         if is_polled:
             self.polls.append(pending)
 
-    def issued_in_cpp(
-        self, work: Any, records: tuple[int, ...], issued_ns: int, is_host: bool, is_polled: bool, outputs: Any
-    ) -> None:
+    def will_wait(self, thread: Any, work: Any, record: int) -> None:
+        """A synchronous operation: its caller waits for `work` next, on this thread; no table is needed for that."""
+        if thread.sync is not None:  # the one before was never waited for
+            self._close(LAYOUT, thread.sync[1], ISSUED, UNKNOWN, 0, 0, 0)
+        thread.sync = (id(work), record)
+
+    def issued_in_cpp(self, work: Any, records: Records, is_host: bool, is_polled: bool, outputs: Any) -> None:
         """C++ called, and waits in C++: polled, or waited for through `wait_tensor` of one of `outputs`."""
         pending = Pending(self._no_work if work is None else work)
-        pending.key, pending.records, pending.issued_ns = 0, records, issued_ns
+        pending.key, pending.records = 0, records
         pending.is_host, pending.is_cuda = is_host, not is_host
         pending.is_waited, pending.completed_ns, pending.held = False, 0, None
         if is_polled and work is not None and len(self.polls) < MAX_HELD:
@@ -141,7 +148,7 @@ class Completion:
 
     def _finish(self, pending: Pending, state: int, timing: int, begin_ns: int, end_ns: int, completed_ns: int) -> None:
         if self._recorder.is_on:
-            for record in pending.records:
+            for record, _ in pending.records:
                 self._close(LAYOUT, record, state, timing, begin_ns, end_ns, completed_ns)
 
     def _forget(self, pending: weakref.ref[Any]) -> None:

@@ -88,7 +88,7 @@ def _kernel(ledger: Ledger, guard: Guard, budget: Budget, operator: Operator, ta
         work = boxed if isinstance(boxed, Work) else Work.unbox(boxed)
         is_host = group.is_host or not tensor.is_cuda
         outputs = args[operator.outputs] if operator.outputs >= 0 else ()
-        completion.issued_in_cpp(work, (record,), issued, is_host, is_host and pollable[group.is_gloo], outputs)
+        completion.issued_in_cpp(work, ((record, issued),), is_host, is_host and pollable[group.is_gloo], outputs)
 
     return kernel
 

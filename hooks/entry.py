@@ -4,20 +4,17 @@ Both call their `_op`, and both hash by it: a wrapper must hash as the original 
 (decompositions, inductor's lowerings) would lose them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
 class Entry:
-    """A stand-in for `_op`: `call` runs, everything else (hash, name, schema) is the original's."""
+    """A stand-in for `_op`, called through `make_entry`; everything else (hash, name, schema) is the original's."""
 
-    __slots__ = ("_call", "_original")
+    __slots__ = ("_original",)
 
-    def __init__(self, original: Any, call: Any) -> None:
-        self._original, self._call = original, call
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+    def __init__(self, original: Any) -> None:
+        self._original = original
 
     def __hash__(self) -> int:
         return hash(self._original)
@@ -27,6 +24,12 @@ class Entry:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "_original"), name)
+
+
+def make_entry(original: Any, call: Callable[..., Any]) -> Entry:
+    """A stand-in for `original` that calls `call`; a class of its own, so that no frame stands in between."""
+    made: Entry = type("Entry", (Entry,), {"__slots__": (), "__call__": staticmethod(call)})(original)
+    return made
 
 
 def entries_of(namespace: str, name: str) -> Iterator[Any]:

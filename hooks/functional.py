@@ -16,7 +16,7 @@ from rankscope.schema.enums import REDUCE_OPS, code
 
 from .base import Guard, now_ns, patch
 from .completion import LAYOUT
-from .entry import Entry, entries_of
+from .entry import entries_of, make_entry
 from .ledger import NOBODY, Ledger
 from .operations import bytes_of, first_tensor
 
@@ -62,7 +62,7 @@ def install(ledger: Ledger, guard: Guard, undo: ExitStack, *, writes: bool) -> N
         for name, functional in FUNCTIONALS.items():
             for owner in entries_of(namespace, name):
                 make = _maker(ledger, guard, functional, writes)
-                patch(owner, "_op", lambda raw, make=make: Entry(raw, make(raw)), undo)
+                patch(owner, "_op", lambda raw, make=make: make_entry(raw, make(raw)), undo)
 
 
 def _maker(ledger: Ledger, guard: Guard, functional: Functional, writes: bool) -> Callable[[Any], Any]:
@@ -142,7 +142,7 @@ def _writer(ledger: Ledger, functional: Functional) -> tuple[Callable[..., tuple
         ledger.recorder.poke(LAYOUT, record, "returned_ns", returned)
         tensor = first_tensor(result)
         is_host = group.is_host or not tensor.is_cuda
-        completion.issued_in_cpp(None, (record,), issued, is_host, False, result)
+        completion.issued_in_cpp(None, ((record, issued),), is_host, False, result)
 
     return begin, finish
 

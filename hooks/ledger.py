@@ -10,20 +10,20 @@ from typing import Any, Final
 
 from rankscope.schema.enums import code
 
-from .base import Recorder
+from .base import Guard, Recorder
 from .completion import LAYOUT, Completion
 from .device_times import DeviceTimes
 from .groups import Group, Registry
 from .operations import dtype_codes, is_real, reduction_reader
 
 OPEN_COLUMNS: Final = (
-    "bytes_in", "bytes_out", "issued_ns", "step", "group_id", "seq", "src", "dst", "tag", "coalescing_id", "stage", "chunk",
-    "microbatch", "op", "reduce_op", "dtype", "is_async", "role", "phase", "tier",
+    "bytes_in", "bytes_out", "issued_ns", "step", "group_id", "seq", "src", "dst", "tag", "coalescing_id", "stage",
+    "chunk", "microbatch", "op", "reduce_op", "dtype", "is_async", "role", "phase", "tier",
 )  # fmt: skip
 """The order in which rows are written; checked against the layout at install."""
 NOBODY: Final = (-1, -1, -1)
 """(src or root, dst, tag) of an operation without any."""
-_DTYPE_OTHER: Final = code("dtype", "other")
+DTYPE_OTHER: Final = code("dtype", "other")
 
 
 class Thread(threading.local):
@@ -31,17 +31,19 @@ class Thread(threading.local):
 
     inside: a source has counted the operation under way, inner ones let it pass. has_fired: a kernel or native hook saw
     an operation since this was set to False. is_waiting: a wait under way is being measured. coalescing: number of the
-    open coalesced call (0 none), its records in `batch`. hint: (op, reduce_op) codes of the functional collective under
-    way, more precise than what C++ tells. begun: what the last native pre-hook opened.
+    open coalesced call (0 none), its (record, issued_ns) in `batch`. hint: (op, reduce_op) codes of the functional collective under
+    way, more precise than what C++ tells. begun: what the last native pre-hook opened. sync:
+    (identity of its work, record) of a synchronous operation, which its caller waits for next.
     """
 
     inside: bool = False
     has_fired: bool = False
     is_waiting: bool = False
     coalescing: int = 0
-    batch: tuple[int, ...] = ()
+    batch: tuple[tuple[int, int], ...] = ()
     hint: tuple[int, int] | None = None
     begun: Any = None
+    sync: tuple[int, int] | None = None
 
 
 class Ledger:
@@ -66,7 +68,14 @@ class Ledger:
         """Whether this tensor can reach a backend (None: an operation without tensors can)."""
         return tensor is None or type(tensor) in self.plain or is_real(tensor)
 
-    def write(
+    def failed(self, record: int, guard: Guard) -> None:
+        """The issuing call raised; never raises itself."""
+        try:
+            self.completion.failed(record)
+        except Exception as error:  # noqa: BLE001 - the guard's
+            guard.failed(error)
+
+    def write(  # noqa: PLR0913 - a row has many columns
         self, group: Group, seq: int, issued_ns: int, op: int, tier: int, tensor: Any, sizes: tuple[int, int],
         reduction: int, peer: tuple[int, int, int], is_async: bool,
     ) -> int:  # fmt: skip
@@ -74,9 +83,9 @@ class Ledger:
         recorder, thread = self.recorder, self.thread
         record = self.open(
             LAYOUT, sizes[0], sizes[1], issued_ns, recorder.step, group.number, seq, *peer, thread.coalescing,
-            -1, -1, -1, op, reduction, 0 if tensor is None else self.dtypes.get(tensor.dtype, _DTYPE_OTHER), is_async,
+            -1, -1, -1, op, reduction, 0 if tensor is None else self.dtypes.get(tensor.dtype, DTYPE_OTHER), is_async,
             0, recorder.phase, tier,
         )  # fmt: skip
         if thread.coalescing:
-            thread.batch += (record,)
+            thread.batch += ((record, issued_ns),)
         return record

@@ -101,7 +101,7 @@ def _closures(ledger: Ledger, guard: Guard, group: Group) -> tuple[Callable[[Any
             recorder.poke(LAYOUT, begun.record, "returned_ns", now_ns())
             is_host = group.is_host or not begun.is_cuda
             is_polled = is_host and can_be_polled(begun.op, group.is_gloo)
-            completion.issued_in_cpp(args.work, (begun.record,), begun.issued_ns, is_host, is_polled, begun.outputs)
+            completion.issued_in_cpp(args.work, ((begun.record, begun.issued_ns),), is_host, is_polled, begun.outputs)
         except Exception as error:  # noqa: BLE001 - the guard's
             guard.failed(error)
 

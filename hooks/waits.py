@@ -9,9 +9,11 @@ Cost: about 4 us per wait.
 from contextlib import ExitStack
 from typing import Any
 
+from rankscope.schema.ring import COMPLETED, FAILED
+
 from .base import Guard, now_ns, patch
-from .completion import Pending
-from .entry import Entry, entries_of
+from .completion import LAYOUT, WAITED, Pending
+from .entry import entries_of, make_entry
 from .ledger import Ledger
 
 
@@ -21,24 +23,39 @@ def install(ledger: Ledger, guard: Guard, undo: ExitStack) -> None:
 
     patch(Work, "wait", lambda raw: _work_wait(ledger, guard, Work.wait), undo)
     for owner in entries_of("_c10d_functional", "wait_tensor"):
-        patch(owner, "_op", lambda raw: Entry(raw, _tensor_wait(ledger, guard, raw)), undo)
+        patch(owner, "_op", lambda raw: make_entry(raw, _tensor_wait(ledger, guard, raw)), undo)
 
 
 def _work_wait(ledger: Ledger, guard: Guard, original: Any) -> Any:
-    works, recorder = ledger.completion.works, ledger.recorder
+    completion, recorder, thread, close = ledger.completion, ledger.recorder, ledger.thread, ledger.recorder.close
+    works, measured = completion.works, _measured(ledger, guard, original)
 
     def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-        pending = works.pop(id(work), None)
-        if pending is None or guard.is_off or not recorder.is_on:
-            return original(work, *args, **kwargs)
-        return measured(pending, work, args, kwargs)
+        sync = thread.sync
+        if sync is None or sync[0] != id(work):
+            pending = works.pop(id(work), None) if works else None
+            if pending is None or guard.is_off or not recorder.is_on:
+                return original(work, *args, **kwargs)
+            return measured(pending, work, args, kwargs)
+        thread.sync, state, begin = None, FAILED, now_ns()
+        try:
+            result = original(work, *args, **kwargs)
+            state = COMPLETED
+            return result
+        finally:
+            end = now_ns()
+            try:
+                if recorder.is_on:
+                    close(LAYOUT, sync[1], state, WAITED, begin, end, end)
+            except Exception as error:  # noqa: BLE001 - the guard's
+                guard.failed(error)
 
-    measured = _measured(ledger, guard, original)
     return wait
 
 
 def _tensor_wait(ledger: Ledger, guard: Guard, original: Any) -> Any:
     outputs, recorder, thread, plain = ledger.completion.outputs, ledger.recorder, ledger.thread, ledger.plain
+    measured = _measured(ledger, guard, original)
 
     def wait(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not outputs or thread.is_waiting or guard.is_off or not recorder.is_on or type(tensor) not in plain:
@@ -56,7 +73,6 @@ def _tensor_wait(ledger: Ledger, guard: Guard, original: Any) -> Any:
         finally:
             thread.is_waiting = False
 
-    measured = _measured(ledger, guard, original)
     return wait
 
 
@@ -75,8 +91,8 @@ def _measured(ledger: Ledger, guard: Guard, original: Any) -> Any:
             end = now_ns()
             try:
                 if mark is not None:
-                    for record in pending.records:
-                        device.end(mark, record, pending.issued_ns or begin, is_wait=True)
+                    for record, issued in pending.records:
+                        device.end(mark, record, issued, is_wait=True)
                 completion.waited(pending, begin, end, has_failed)
             except Exception as error:  # noqa: BLE001 - the guard's
                 guard.failed(error)

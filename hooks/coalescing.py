@@ -1,0 +1,37 @@
+"""Coalesced calls: operations between `_start_coalescing` and `_end_coalescing` share a number and the work they end in.
+
+Backends that coalesce (NCCL) give no work for the single operations; the one that `_end_coalescing` returns closes all of
+their rows. Gloo raises in `_start_coalescing`; its coalesced operations are operations of their own.
+"""
+
+from contextlib import ExitStack
+from typing import Any
+
+from .base import Guard, patch
+from .ledger import Ledger
+
+
+def watch_coalescing(ledger: Ledger, guard: Guard, undo: ExitStack) -> None:
+    """Number coalesced calls until `undo` closes."""
+    from torch.distributed import ProcessGroup
+
+    thread, completion = ledger.thread, ledger.completion
+    start, end = ProcessGroup._start_coalescing, ProcessGroup._end_coalescing
+
+    def started(pg: Any, *args: Any, **kwargs: Any) -> Any:
+        result = start(pg, *args, **kwargs)
+        thread.coalescing, thread.batch = next(ledger.coalescings), ()
+        return result
+
+    def ended(pg: Any, *args: Any, **kwargs: Any) -> Any:
+        batch, thread.coalescing, thread.batch = thread.batch, 0, ()
+        work = end(pg, *args, **kwargs)
+        if batch and work is not None and not guard.is_off and ledger.recorder.is_on:
+            try:
+                completion.issued(work, batch, ledger.registry.learn(pg).is_host, False)
+            except Exception as error:  # noqa: BLE001 - the guard's
+                guard.failed(error)
+        return work
+
+    patch(ProcessGroup, "_start_coalescing", lambda _: started, undo)
+    patch(ProcessGroup, "_end_coalescing", lambda _: ended, undo)
