@@ -12,8 +12,9 @@ from .version import ONTOLOGY_VERSION
 _DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
 _TYPES: Final[dict[ColumnType, pa.DataType]] = {
     "int64": pa.int64(), "int32": pa.int32(), "int16": pa.int16(), "uint64": pa.uint64(), "float64": pa.float64(),
-    "bool": pa.bool_(), "string": pa.string(), "enum": _DICTIONARY, "list<int64>": pa.list_(pa.int64()),
-    "list<float64>": pa.list_(pa.float64()), "json": pa.string(),
+    "bool": pa.bool_(), "string": pa.string(), "json": pa.string(), "enum": _DICTIONARY,
+    "list<int64>": pa.list_(pa.field("element", pa.int64())),
+    "list<float64>": pa.list_(pa.field("element", pa.float64())),
 }  # fmt: skip
 
 
