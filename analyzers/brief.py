@@ -13,7 +13,7 @@ from rankscope.schema.measurement import Measurement
 
 from .buckets import Histogram, quantile
 from .evidence import Evidence
-from .run import Run
+from .run import Row, Run
 from .statements import statement
 
 ANALYZER: Final = "brief"
@@ -111,7 +111,7 @@ def brief(run: Run, coverage: float | None = None) -> Brief:
     series = run.rows(statement(ANALYZER, "step_series").replace("{columns}", str(SERIES_COLUMNS)))
     return Brief(
         _about(run), ranks, _num_steps(run, ranks, coverage), _durations(told, histogram, longest),
-        _tail_ratio(told, histogram), _skipped(run, ranks, coverage), histogram, tuple(SeriesPoint(*row[1:]) for row in series),
+        _tail_ratio(told, histogram, longest), _skipped(run, ranks, coverage), histogram, tuple(SeriesPoint(*row[1:]) for row in series),
         longest[0] if longest else None, tuple(run.rows(statement(ANALYZER, "boundaries"))),
     )  # fmt: skip
 
@@ -146,7 +146,7 @@ def _rank_line(
     key: tuple[int, int | None], host: str, pid: int | None, exit_kind: str, row: tuple[int, ...] | None, histogram: Histogram
 ) -> RankLine:  # fmt: skip
     num_steps, num_counted, _, longest, skipped = row[2:7] if row else (0, 0, None, None, 0)
-    return RankLine(*key, host, pid, exit_kind, num_steps, num_counted, quantile(histogram, 0.5), longest, skipped)
+    return RankLine(*key, host, pid, exit_kind, num_steps, num_counted, quantile(histogram, 0.5, longest), longest, skipped)
 
 
 def _total(buckets: list[tuple[int, int | None, int, int]]) -> Histogram:
@@ -167,18 +167,19 @@ def _num_steps(run: Run, ranks: tuple[RankLine, ...], coverage: float | None) ->
     return told.measurement("step.count", sum(most.values()), {}, total)
 
 
-def _durations(told: Evidence, histogram: Histogram, longest: list[tuple[int, int, int, int | None]]) -> tuple[Measurement, ...]:
+def _durations(told: Evidence, histogram: Histogram, longest: list[Row]) -> tuple[Measurement, ...]:
     total = sum(count for _, count in histogram)
-    values = {name: quantile(histogram, share) for name, share in _SHARES}
-    values["max"] = longest[0][0] if longest else None
+    most = longest[0][0] if longest else None
+    values = {name: quantile(histogram, share, most) for name, share in _SHARES} | {"max": most}
     return tuple(
         told.measurement("step.duration", value, {"statistic": name}, total, reason="" if value is not None else _NO_STEP)
         for name, value in values.items()
     )
 
 
-def _tail_ratio(told: Evidence, histogram: Histogram) -> Measurement:
-    p50, p99 = quantile(histogram, 0.50), quantile(histogram, 0.99)
+def _tail_ratio(told: Evidence, histogram: Histogram, longest: list[Row]) -> Measurement:
+    most = longest[0][0] if longest else None
+    p50, p99 = quantile(histogram, 0.50, most), quantile(histogram, 0.99, most)
     total = sum(count for _, count in histogram)
     if not p50 or p99 is None:
         return told.measurement("step.tail_ratio", None, {}, total, reason=_NO_STEP)

@@ -27,15 +27,18 @@ def representative(bucket: int) -> int:
     return 0 if bucket == ZERO else round(2 * GAMMA**bucket / (GAMMA + 1))
 
 
-def quantile(histogram: Iterable[tuple[int, int]], share: float) -> int | None:
-    """The value below or at which `share` of the observations lie (lower of two candidates); None without any."""
+def quantile(histogram: Iterable[tuple[int, int]], share: float, most: int | None = None) -> int | None:
+    """The value below or at which `share` of the observations lie (lower of two candidates); None without any.
+
+    most: the exact maximum, which no quantile may exceed by the width of a bucket.
+    """
     ordered = sorted(histogram)
     total = sum(count for _, count in ordered)
     seen, target = 0, max(1, math.ceil(share * total))
     for bucket, count in ordered:
         seen += count
         if seen >= target:
-            return representative(bucket)
+            return representative(bucket) if most is None else min(representative(bucket), most)
     return None
 
 

@@ -147,9 +147,7 @@ def _distribution(
     caveats: tuple[str, ...] = (),
 ) -> tuple[Measurement, ...]:  # fmt: skip
     total = sum(count for _, count in histogram)
-    values = {statistic: quantile(histogram, share) for statistic, share in _SHARES}
-    if longest is not None:
-        values["max"] = longest
+    values = {statistic: quantile(histogram, share, longest) for statistic, share in _SHARES} | {"max": longest}
     return tuple(
         told.measurement(name, value, {**scope, "statistic": statistic}, total, caveats=caveats, reason="" if value is not None else reason)
         for statistic, value in values.items()

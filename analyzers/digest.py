@@ -10,6 +10,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rankscope.schema.errors import UnreadableFile
+from rankscope.schema.index import decode_index
+
 from .listing import Listing, RunFile, relative_path
 from .place import Place
 from .unsealed import Unsealed
@@ -20,7 +23,10 @@ _BLOCK_BYTES: Final = 1 << 22
 def dataset_digest(place: Place, listing: Listing, unsealed: Unsealed) -> str:
     """32 hex digits that depend on the content of the run only, not on where it lies or in which order it was listed."""
     known = _indexed(place, listing)
-    parts = [known.get(relative_path(place, item.path)) or _file_digest(place, item) for item in listing.sealed]
+    parts = []
+    for item in listing.sealed:
+        digest, num_bytes = known.get(relative_path(place, item.path), ("", -1))
+        parts.append(digest if num_bytes == item.num_bytes else _file_digest(place, item))
     for table, partitions in unsealed.facts.items():
         parts += [_rows_digest(table, str(partition), rows) for partition, rows in partitions.items()]
     entities = {item.table for item in listing.sealed}
@@ -41,15 +47,15 @@ def unreadable_files(place: Place, listing: Listing) -> dict[str, str]:
     return found
 
 
-def _indexed(place: Place, listing: Listing) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _indexed(place: Place, listing: Listing) -> dict[str, tuple[str, int]]:
+    found: dict[str, tuple[str, int]] = {}
     for path in listing.index:
         try:
             with place.filesystem.open_input_file(path) as source:
-                rows = pq.ParquetFile(source).read().to_pylist()
-        except (OSError, pa.ArrowException):
+                entries = decode_index(source, path)
+        except (OSError, UnreadableFile):
             continue
-        found |= {str(row.get("file")): str(row.get("digest")) for row in rows if row.get("digest")}
+        found |= {entry.file: (entry.digest, entry.num_bytes) for entry in entries}
     return found
 
 
@@ -58,7 +64,7 @@ def _file_digest(place: Place, item: RunFile) -> str:
     with place.filesystem.open_input_stream(item.path) as source:
         while block := source.read(_BLOCK_BYTES):
             digest.update(block)
-    return digest.hexdigest()
+    return "blake2b:" + digest.hexdigest()
 
 
 def _rows_digest(table: str, partition: str, rows: pa.Table) -> str:

@@ -8,7 +8,7 @@ as lower coverage; a file of a newer major ontology refuses the whole run, since
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,33 +16,38 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from rankscope.schema.errors import NewerOntology, UnreadableFile
-from rankscope.schema.paths import INDEX, LIVE, RUN_FILE
+from rankscope.schema.paths import INDEX, LIVE, REPLACES, RUN_FILE, parse_stream_name
 from rankscope.schema.tables import TABLES
 from rankscope.schema.version import readable
 
 from .place import Place
 
-_FACT: Final = re.compile(r"(?P<table>\w+)/incarnation=(?P<incarnation>-?\d+)/node=(?P<node>[^/]+)/(?P<number>\d+)\.parquet")
+_FACT: Final = re.compile(r"(?P<table>\w+)/incarnation=(?P<incarnation>-?\d+)/node=(?P<node>[^/]+)/(?P<k>[^/.]+)\.parquet")
 _ENTITY: Final = re.compile(r"(?P<table>\w+)/(?P<node>[^/]+)\.parquet")
-_STREAM: Final = re.compile(LIVE + r"/node=(?P<node>[^/]+)/(?P<table>\w+)(?:\.(?P<incarnation>-?\d+)\.(?P<number>\d+))?\.arrows")
-_UNFINISHED: Final = re.compile(r"(^|/)\.|\.(tmp|part)$")
+_LIVE: Final = re.compile(LIVE + r"/node=(?P<node>[^/]+)/(?P<name>[^/]+)")
+_NOT_DATA: Final = re.compile(r"(^|/)\.|\.beat$")
+"""Files that are not whole yet are hidden; a beat says that an agent lives."""
+FOREIGN: Final = "not a file of a run"
 _READERS: Final = 8
 """Threads that read footers: on shared file systems the wait is latency."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """One usable file. incarnation and number are None for entities; num_rows is 0 for streams (not known yet)."""
+    """One usable file. incarnation is None for entities; k as in `schema.paths`; num_rows 0 for streams (not known yet).
+
+    replaces: the k of the files that it stands for.
+    """
 
     path: str
     table: str
     incarnation: int | None
     node: str
-    number: int | None
+    k: str
     num_rows: int = 0
     num_bytes: int = 0
     columns: frozenset[str] = frozenset()
-    run_id: str = ""
+    replaces: frozenset[str] = frozenset()
 
     @property
     def partition(self) -> tuple[int | None, str]:
@@ -77,23 +82,34 @@ def list_run(place: Place) -> Listing:
     infos = _walk(place)
     sealed, streams, faults, index = [], [], [], []
     for relative, info in infos:
-        if (match := _STREAM.fullmatch(relative)) and match["table"] in TABLES:
-            streams.append(_from_match(match, info))
+        if relative == RUN_FILE or _NOT_DATA.search(relative):
+            continue
+        if (stream := _stream(relative, info)) is not None:
+            streams.append(stream)
         elif relative.startswith(INDEX + "/"):
             index.append(info.path)
-        elif (match := _sealed(relative)) is not None:
-            sealed.append(_from_match(match, info))
-        elif relative != RUN_FILE and not _UNFINISHED.search(relative):
-            faults.append(Fault(relative, "not a file of a run"))
+        elif (file := _sealed(relative, info)) is not None:
+            sealed.append(file)
+        else:
+            faults.append(Fault(relative, FOREIGN))
     good, bad = _read_footers(place, sealed)
-    twins = {(item.table, item.partition, item.number) for item in good if item.number is not None}
-    alone = tuple(item for item in streams if (item.table, item.partition, item.number) not in twins)
-    return Listing(good, alone, tuple(index), (*faults, *bad), _document(place, infos))
+    replaced = {(item.table, item.partition, k) for item in good for k in item.replaces - {item.k}}
+    kept = tuple(item for item in good if (item.table, item.partition, item.k) not in replaced)
+    replaced |= {(item.table, item.partition, item.k) for item in kept} | {
+        (item.table, item.partition, k) for item in good for k in item.replaces
+    }
+    alone = tuple(item for item in streams if (item.table, item.partition, item.k) not in replaced)
+    return Listing(kept, tuple(sorted(alone, key=_written)), tuple(index), (*faults, *bad), _document(place, infos))
 
 
 def relative_path(place: Place, path: str) -> str:
     """`path` as it reads inside the run directory."""
     return path.removeprefix(place.root).lstrip("/")
+
+
+def is_entity(table: str) -> bool:
+    """Entities and conclusions lie in one file a node, facts and readings in partitions by incarnation and node."""
+    return TABLES[table].table_class in ("entity", "conclusion")
 
 
 def check_ontology(path: str, version: str) -> None:
@@ -111,21 +127,28 @@ def _walk(place: Place) -> list[tuple[str, fs.FileInfo]]:
     return sorted(found, key=lambda pair: pair[0])
 
 
-def _sealed(relative: str) -> re.Match[str] | None:
+def _sealed(relative: str, info: fs.FileInfo) -> RunFile | None:
     match = _FACT.fullmatch(relative)
-    if match and match["table"] in TABLES and TABLES[match["table"]].table_class != "entity":
-        return match
+    if match and match["table"] in TABLES and not is_entity(match["table"]):
+        return RunFile(info.path, match["table"], int(match["incarnation"]), match["node"], match["k"], 0, int(info.size or 0))
     match = _ENTITY.fullmatch(relative)
-    return match if match and match["table"] in TABLES and TABLES[match["table"]].table_class in ("entity", "conclusion") else None
+    if match and match["table"] in TABLES and is_entity(match["table"]):
+        return RunFile(info.path, match["table"], None, match["node"], "", 0, int(info.size or 0))
+    return None
 
 
-def _from_match(match: re.Match[str], info: fs.FileInfo) -> RunFile:
-    parts = match.groupdict()
-    incarnation, number = parts.get("incarnation"), parts.get("number")
-    return RunFile(
-        info.path, parts["table"] or "", None if incarnation is None else int(incarnation), parts["node"] or "",
-        None if number is None else int(number), num_bytes=int(info.size or 0),
-    )  # fmt: skip
+def _stream(relative: str, info: fs.FileInfo) -> RunFile | None:
+    match = _LIVE.fullmatch(relative)
+    name = parse_stream_name(match["name"]) if match else None
+    if match is None or name is None or name.table not in TABLES or is_entity(name.table) != (name.incarnation is None):
+        return None
+    return RunFile(info.path, name.table, name.incarnation, match["node"], name.k, 0, int(info.size or 0))
+
+
+def _written(item: RunFile) -> tuple[str, tuple[tuple[int, str], ...]]:
+    """Order of writing: k ends in a number that rises."""
+    parts = re.findall(r"\d+|\D+", item.k)
+    return item.path.rpartition("/")[0], tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
 
 
 def _read_footers(place: Place, files: list[RunFile]) -> tuple[tuple[RunFile, ...], list[Fault]]:
@@ -147,10 +170,8 @@ def _read_footer(place: Place, item: RunFile) -> RunFile | Fault:
     if stored.get("rankscope.table") != item.table:
         return Fault(relative, f"foreign: it does not say that it holds table {item.table}")
     check_ontology(relative, stored.get("rankscope.ontology", ""))
-    return RunFile(
-        item.path, item.table, item.incarnation, item.node, item.number, footer.num_rows, item.num_bytes,
-        frozenset(schema.names), stored.get("rankscope.run_id", ""),
-    )  # fmt: skip
+    replaces = frozenset(filter(None, stored.get(REPLACES, "").split(",")))
+    return replace(item, num_rows=footer.num_rows, columns=frozenset(schema.names), replaces=replaces)
 
 
 def _document(place: Place, infos: list[tuple[str, fs.FileInfo]]) -> dict[str, Any]:

@@ -31,10 +31,11 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """The answer, longest first. step_ns: time of all counted steps of all ranks."""
+    """The answer, longest first. step_ns: time of all counted steps of all ranks; steps_per_rank: most that a rank has."""
 
     phases: tuple[Phase, ...]
     step_ns: int
+    steps_per_rank: int
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -53,7 +54,7 @@ def phases(run: Run, coverage: float | None = None) -> Phases:
     for kind, name, rank, num_spans, union_ns in run.rows(statement(ANALYZER, "phases")):
         by_phase[name or kind or "unknown"].append((rank, num_spans, union_ns))
     found = [_phase(told, name, rows, step_ns, num_ranks) for name, rows in by_phase.items()] if step_ns else []
-    return Phases(tuple(sorted(found, key=lambda phase: (-phase.share, phase.name))), step_ns)
+    return Phases(tuple(sorted(found, key=lambda phase: (-phase.share, phase.name))), step_ns, max((row[2] for row in steps), default=0))
 
 
 def _phase(

@@ -21,7 +21,7 @@ from rankscope.schema.tables import TABLES
 
 from .buckets import BUCKET_MACRO
 from .digest import dataset_digest, unreadable_files
-from .listing import Fault, Listing, list_run, relative_path
+from .listing import FOREIGN, Fault, Listing, list_run, relative_path
 from .place import Place, locate
 from .unsealed import Unsealed, read_unsealed
 from .views import make_views, quoted
@@ -163,14 +163,13 @@ class Run:
     def _check(self) -> None:
         address = self.place.address
         ids = {str(row["run_id"]) for row in self._entity_rows("run") if row["run_id"]}
-        ids |= {item.run_id for item in self.listing.sealed if item.run_id}
         if known := self.listing.document.get("run_id"):
             ids.add(str(known))
         if len(ids) > 1:
             raise MixedRuns(f"{address}: files of {len(ids)} runs in one folder ({', '.join(sorted(ids))}); give each its own")
         if any(self.size(table).num_rows for table in TABLES):
             return
-        readable = [fault for fault in self.faults if fault.reason != "not a file of a run"]
+        readable = [fault for fault in self.faults if fault.reason != FOREIGN]
         if readable:
             raise UnreadableFile(f"{address}: no file of it can be read; {readable[0].path}: {readable[0].reason}")
         if not self.place.is_there:

@@ -19,7 +19,7 @@ from rankscope.schema.merge import merge_rows
 from rankscope.schema.streams import read_stream
 from rankscope.schema.tables import TABLES
 
-from .listing import Fault, Listing, RunFile, relative_path
+from .listing import Fault, Listing, RunFile, is_entity, relative_path
 from .place import Place
 
 Partition = tuple[int | None, str]
@@ -48,14 +48,14 @@ def read_unsealed(place: Place, listing: Listing) -> Unsealed:
     faults: list[Fault] = []
     parts: _Parts = defaultdict(list)
     for item in listing.sealed:
-        if _is_entity(item.table):
+        if is_entity(item.table):
             _append(parts, faults, place, item, _read_entity)
-    for item in sorted(listing.streams, key=lambda stream: (stream.path.rsplit("/", 1)[0], stream.number or 0)):
+    for item in listing.streams:
         _append(parts, faults, place, item, _read_stream)
     leftovers = find_leftovers(place.address) if place.is_local else []
     for leftover in leftovers:
         for (table, incarnation, node), rows in leftover.tables().items():
-            parts[table, (None if _is_entity(table) else incarnation, node)].append(rows)
+            parts[table, (None if is_entity(table) else incarnation, node)].append(rows)
         faults += [Fault(leftover.source, problem) for problem in leftover.problems]
     num_alive = sum(leftover.is_alive for leftover in leftovers)
     return Unsealed(_facts(parts), _entities(parts), tuple(faults), len(leftovers), num_alive)
@@ -64,17 +64,13 @@ def read_unsealed(place: Place, listing: Listing) -> Unsealed:
 def view_columns(table: str) -> tuple[str, ...]:
     """The columns of the view of `table`: the declared ones, and for rows of a partition its incarnation and node."""
     declared = TABLES[table]
-    extra = () if declared.table_class in ("entity", "conclusion") else _PARTITION_COLUMNS
+    extra = () if is_entity(table) else _PARTITION_COLUMNS
     return (*declared.names, *(name for name in extra if name not in declared.names))
-
-
-def _is_entity(table: str) -> bool:
-    return TABLES[table].table_class in ("entity", "conclusion")
 
 
 def _append(parts: _Parts, faults: list[Fault], place: Place, item: RunFile, read: _Reader) -> None:
     try:
-        parts[item.table, (None, item.node) if _is_entity(item.table) else item.partition].append(read(place, item))
+        parts[item.table, (None, item.node) if is_entity(item.table) else item.partition].append(read(place, item))
     except (OSError, pa.ArrowException, UnreadableFile) as error:
         faults.append(Fault(relative_path(place, item.path), (str(error).splitlines() or ["unreadable"])[0]))
 
@@ -94,7 +90,7 @@ def _read_stream(place: Place, item: RunFile) -> pa.Table:
 def _facts(parts: _Parts) -> dict[str, dict[Partition, pa.Table]]:
     found: dict[str, dict[Partition, pa.Table]] = defaultdict(dict)
     for (table, partition), pieces in sorted(parts.items(), key=lambda pair: str(pair[0])):
-        if not _is_entity(table) and (rows := _merge(pieces, table)).num_rows:
+        if not is_entity(table) and (rows := _merge(pieces, table)).num_rows:
             found[table][partition] = _with_partition(rows, partition)
     return dict(found)
 
@@ -102,7 +98,7 @@ def _facts(parts: _Parts) -> dict[str, dict[Partition, pa.Table]]:
 def _entities(parts: _Parts) -> dict[str, pa.Table]:
     pieces: dict[str, list[pa.Table]] = defaultdict(list)
     for (table, _), found in sorted(parts.items(), key=lambda pair: str(pair[0])):
-        if _is_entity(table):
+        if is_entity(table):
             pieces[table] += found
     return {table: _merge(found, table) for table, found in pieces.items()}
 

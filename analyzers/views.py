@@ -18,7 +18,7 @@ from rankscope.schema.arrow import arrow_schema
 from rankscope.schema.declare import Table
 from rankscope.schema.tables import TABLES
 
-from .listing import Listing, RunFile
+from .listing import Listing, RunFile, is_entity
 from .place import Place
 from .unsealed import Partition, Unsealed, view_columns
 
@@ -26,8 +26,8 @@ _SQL_TYPES: Final = {
     "int64": "BIGINT", "int32": "INTEGER", "int16": "SMALLINT", "uint64": "UBIGINT", "float64": "DOUBLE", "bool": "BOOLEAN",
     "string": "VARCHAR", "enum": "VARCHAR", "list<int64>": "BIGINT[]", "list<float64>": "DOUBLE[]", "json": "VARCHAR",
 }  # fmt: skip
-_MEMORY_ORDER: Final = 1 << 62
-"""Unsealed rows were written after every sealed one."""
+_SEALED_ORDER, _MEMORY_ORDER = "0", "1"
+"""First character of the order of rows: unsealed ones were written after every sealed one."""
 
 
 def make_views(connection: duckdb.DuckDBPyConnection, place: Place, listing: Listing, unsealed: Unsealed) -> None:
@@ -36,7 +36,7 @@ def make_views(connection: duckdb.DuckDBPyConnection, place: Place, listing: Lis
     for item in listing.sealed:
         by_table[item.table].append(item)
     for name, table in TABLES.items():
-        if table.table_class in ("entity", "conclusion"):
+        if is_entity(name):
             _entity_view(connection, name, unsealed)
         else:
             _fact_view(connection, place, table, by_table[name], unsealed.facts.get(name, {}))
@@ -94,7 +94,7 @@ def _sealed_select(connection: duckdb.DuckDBPyConnection, place: Place, table: s
             f"read_parquet([{paths}], hive_partitioning = true, union_by_name = true, filename = true, "
             "hive_types = {'incarnation': BIGINT, 'node': VARCHAR})"
         )
-        order = r"CAST(regexp_extract(filename, '([0-9]+)\.parquet$', 1) AS BIGINT)"
+        order = rf"'{_SEALED_ORDER}' || regexp_extract(filename, '([^/]+)\.parquet$', 1)"
         return f"SELECT {_names(table, '_order') if tag == 'dirty' else _names(table)} FROM ({select.format(order=order, source=source)})"
     return _remote_select(connection, place, table, files, tag)
 
@@ -102,18 +102,18 @@ def _sealed_select(connection: duckdb.DuckDBPyConnection, place: Place, table: s
 def _remote_select(connection: duckdb.DuckDBPyConnection, place: Place, table: str, files: list[RunFile], tag: str) -> str:
     """Object stores are read through pyarrow's file systems: DuckDB's own need an extension from the network."""
     selects = []
-    by_number: dict[int, list[RunFile]] = defaultdict(list)
+    by_k: dict[str, list[RunFile]] = defaultdict(list)
     for item in files:
-        by_number[item.number or 0].append(item)
+        by_k[item.k if tag == "dirty" else ""].append(item)
     partitioning = ds.partitioning(pa.schema([("incarnation", pa.int64()), ("node", pa.string())]), flavor="hive")
     schema = pa.schema([*arrow_schema(table), *(field for field in partitioning.schema if field.name not in arrow_schema(table).names)])
-    for number, group in sorted(by_number.items()):
+    for number, (k, group) in enumerate(sorted(by_k.items())):
         name = f"_{tag}_{table}_{number}"
         connection.register(name, ds.dataset(
             [item.path for item in group], schema=schema, format="parquet", filesystem=place.filesystem,
             partitioning=partitioning, partition_base_dir=place.root + "/" + table,
         ))  # fmt: skip
-        order = f", CAST({number} AS BIGINT) AS _order" if tag == "dirty" else ""
+        order = f", {quoted(_SEALED_ORDER + k)} AS _order" if tag == "dirty" else ""
         selects.append(f"SELECT {_columns(table, frozenset(schema.names))}{order} FROM {name}")
     return " UNION ALL ".join(selects)
 
@@ -122,7 +122,7 @@ def _memory_select(connection: duckdb.DuckDBPyConnection, table: str, memory: di
     if not memory:
         return ""
     rows = pa.concat_tables([memory[key] for key in sorted(memory, key=str)]).unify_dictionaries()
-    order = pa.array(range(_MEMORY_ORDER, _MEMORY_ORDER + rows.num_rows), pa.int64())
+    order = pa.array([f"{_MEMORY_ORDER}{row:012d}" for row in range(rows.num_rows)], pa.string())
     name = f"_rows_{table}"
     connection.register(name, rows.append_column("_order", order))
     return f"SELECT {_columns(table, frozenset(rows.column_names))}, _order FROM {name}"

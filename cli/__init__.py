@@ -1,1 +1,1 @@
-"""The commands: the only place that prints or draws."""
+"""The commands: one file each, and the only place that prints or draws."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rankscope.schema.arrow import rows_to_table
-from rankscope.schema.paths import entity_file, fact_folder, live_folder
+from rankscope.schema.paths import entity_file, fact_folder, live_folder, stream_name
 from rankscope.schema.tables import TABLES
 from rankscope.schema.version import ONTOLOGY_VERSION
 
@@ -111,9 +111,10 @@ class RunBuilder:
         folder = Path(live_folder(str(self.root), self.node))
         folder.mkdir(parents=True, exist_ok=True)
         for (table, incarnation), rows in self.rows.items():
-            name = table if TABLES[table].table_class == "entity" else f"{table}.{incarnation}.{self._number(table, incarnation)}"
+            is_entity = TABLES[table].table_class == "entity"
+            name = stream_name(table, None if is_entity else incarnation, self._k(table, incarnation))
             data = rows_to_table(table, rows)
-            with pa.ipc.new_stream(folder / f"{name}.arrows", data.schema) as writer:
+            with pa.ipc.new_stream(folder / name, data.schema) as writer:
                 writer.write_table(data, max_chunksize=max(1, -(-data.num_rows // batches)))
         self.rows.clear()
         return self.root
@@ -122,16 +123,16 @@ class RunBuilder:
         if TABLES[table].table_class == "entity":
             return Path(entity_file(str(self.root), table, self.node))
         folder = Path(fact_folder(str(self.root), table, incarnation or 0, self.node))
-        return folder / f"{self._number(table, incarnation)}.parquet"
+        return folder / f"{self._k(table, incarnation)}.parquet"
 
-    def _number(self, table: str, incarnation: int | None) -> int:
+    def _k(self, table: str, incarnation: int | None) -> str:
         key = f"{table}.{incarnation}"
         self.numbers[key] += 1
-        return self.numbers[key] - 1
+        return f"agent-{self.numbers[key]}"
 
     def _describe(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
-        (self.root / "run.json").write_text(json.dumps({"run_id": self.run_id, "ontology": ONTOLOGY_VERSION}))
+        (self.root / "run.json").write_text(json.dumps({"run_id": self.run_id, "ontology_version": ONTOLOGY_VERSION}))
 
 
 def healthy_run(root: Path, *, shuffle: random.Random | None = None, pieces: int = 1) -> Path:

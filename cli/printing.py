@@ -1,0 +1,34 @@
+"""Where commands print to: standard output as plain text or JSON, as wide as the terminal (or COLUMNS)."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH: Final = 120
+"""Columns where the output is no terminal."""
+
+
+def console() -> "Console":
+    """Colours only on a terminal; nothing is read as markup, so what a job wrote is printed as it is."""
+    from rich.console import Console
+
+    return Console(width=shutil.get_terminal_size((WIDTH, 24)).columns, markup=False, highlight=False, emoji=False)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One JSON document on standard output; NaN and infinities, which JSON cannot hold, are null."""
+    print(json.dumps(_finite(document), indent=2, ensure_ascii=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

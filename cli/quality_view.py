@@ -1,0 +1,83 @@
+"""The section "Capture quality": how complete the rows are, which mechanism saw them, what failed, what it cost."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rankscope.analyzers.coverage import Coverage, HookState
+from rankscope.analyzers.groups import ranks_in_words
+from rankscope.analyzers.report import Report
+from rankscope.schema.measurement import Measurement
+
+from .words import NONE, count, share
+
+MAX_FAULTS: Final = 10
+
+
+def quality(report: Report) -> RenderableType:
+    """Two columns: what, and what is known of it."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in _lines(report):
+        grid.add_row(Text(name), Text(text))
+    return grid
+
+
+def _lines(report: Report) -> Iterator[tuple[str, str]]:
+    quality = report.coverage
+    yield "coverage", _coverage(quality)
+    yield "dropped", _value(quality.dropped, count)
+    yield "missing ranks", ranks_in_words(quality.missing_ranks) or "none"
+    yield "ends", ", ".join(f"{kind} {len(ranks)}" for kind, ranks in quality.ended.items()) or NONE
+    yield "operations seen by", ", ".join(f"{tier.scope['tier']} {share(_float(tier))}" for tier in quality.tiers) or NONE
+    yield "hooks", ", ".join(_hook(hook) for hook in quality.hooks) or NONE
+    yield "errors swallowed", _value(quality.errors, count)
+    yield "cost", _cost(quality.overhead)
+    yield "rows", ", ".join(f"{item.scope['table']} {count(_int(item))}" for item in quality.rows)
+    for fault in quality.faults[:MAX_FAULTS]:
+        yield "not usable", f"{fault.path}: {fault.reason}"
+    if (more := len(quality.faults) - MAX_FAULTS) > 0:
+        yield "", f"and {more:,} more files"
+    yield "dataset", report.digest
+
+
+def _coverage(quality: Coverage) -> str:
+    value = quality.coverage
+    if value.value is None:
+        return f"{NONE}  {value.reason}"
+    return f"{share(float(value.value), 2)} of the rows that were written are here ({count(value.n)})"
+
+
+def _hook(hook: HookState) -> str:
+    state = "on"
+    if hook.off_ranks:
+        state = f"off on rank{'' if len(hook.off_ranks) == 1 else 's'} {ranks_in_words(hook.off_ranks)}"
+    because = f": {hook.why}" if hook.why else ""
+    tiers = f" ({', '.join(hook.tiers)})" if hook.tiers else ""
+    return f"{hook.hook}{tiers} {state}{because}"
+
+
+def _cost(cost: Measurement) -> str:
+    if cost.value is None:
+        return f"{NONE}  {cost.reason}"
+    text = share(float(cost.value), 2)
+    if cost.interval is None:
+        return f"{text} (no interval: only {count(cost.n)} hook entries were timed), {cost.provenance.caveats[-1]}"
+    low, high = share(cost.interval.low, 2), share(cost.interval.high, 2)
+    return f"{text} (95 % interval {low} to {high}, {count(cost.n)} hook entries timed), {cost.provenance.caveats[-1]}"
+
+
+def _value(measurement: Measurement, words) -> str:  # type: ignore[no-untyped-def]
+    return f"{NONE}  {measurement.reason}" if measurement.value is None else str(words(_int(measurement)))
+
+
+def _int(measurement: Measurement) -> int:
+    return int(measurement.value or 0)
+
+
+def _float(measurement: Measurement) -> float:
+    return float(measurement.value or 0)

@@ -1,0 +1,184 @@
+"""How the report looks on a terminal: headlines, then one section per question; nothing is computed here."""
+
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from rankscope.analyzers.brief import About, Brief, RankLine
+from rankscope.analyzers.buckets import merged
+from rankscope.analyzers.communication import Communication, Operations
+from rankscope.analyzers.evidence import own_version
+from rankscope.analyzers.headlines import CRITICAL, INFO, WARNING, Headline
+from rankscope.analyzers.phases import Phases
+from rankscope.analyzers.report import Report
+from rankscope.schema.measurement import Measurement
+
+from .quality_view import quality
+from .words import NONE, bar, count, duration, histogram, share, size, sparkline
+
+MAX_RANKS: Final = 16
+"""Ranks listed one by one; those that did not end cleanly come first."""
+MAX_OPERATIONS: Final = 20
+HISTOGRAM_COLUMNS: Final = 40
+_MARKS: Final = {CRITICAL: ("✖", "bold red"), WARNING: ("▲", "yellow"), INFO: ("·", "green")}
+
+
+def draw(report: Report, console: Console) -> None:
+    """Print the report, without the blanks that tables pad their lines with."""
+    with console.capture() as drawn:
+        _draw(report, console)
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()), file=console.file)
+
+
+def _draw(report: Report, console: Console) -> None:
+    console.print(_title(report))
+    console.print(Padding(Group(*(_headline(line) for line in report.headlines)), (1, 0, 0, 1), expand=False))
+    sections = (
+        ("Steps", _steps(report.brief)),
+        ("Ranks", _ranks(report)),
+        ("Phases of a step", _phases(report.phases)),
+        ("Communication", _communication(report.communication)),
+        ("Capture quality", quality(report)),
+    )
+    for name, body in sections:
+        if body is not None:
+            console.print(Padding(Group(Text(name, style="bold"), Padding(body, (0, 0, 0, 1), expand=False)), (1, 0, 0, 0), expand=False))
+
+
+def _title(report: Report) -> RenderableType:
+    about = report.brief.about
+    state = "still running" if about.is_running else "ended"
+    facts = [_plural(about.world_size or about.num_processes, "rank"), _plural(about.num_nodes, "node")]
+    if report.brief.num_steps.value is not None:
+        facts.append(_plural(int(report.brief.num_steps.value), "step"))
+    if about.span_ns:
+        facts.append(duration(about.span_ns))
+    if len(about.incarnations) > 1:
+        facts.append(f"started {len(about.incarnations)} times")
+    line = Text.assemble(("rankscope ", "dim"), (about.run_id, "bold cyan"), f"  {state} · " + " · ".join(facts))
+    more = [*_owners(about), *(f"{name} {value}" for name, value in about.layout), report.address, f"rankscope {own_version()}"]
+    return Group(line, Text(" · ".join(more), style="dim"))
+
+
+def _owners(about: About) -> list[str]:
+    pairs = (("job", about.job_id), ("project", about.project), ("owner", about.owner))
+    return [f"{name} {value}" for name, value in pairs if value]
+
+
+def _headline(headline: Headline) -> Text:
+    mark, style = _MARKS[headline.level]
+    return Text.assemble((f"{mark} ", style), (headline.text, style if headline.level == CRITICAL else ""))
+
+
+def _steps(brief: Brief) -> RenderableType:
+    if brief.duration_ns("p50") is None:
+        return Text(f"{NONE}  {brief.durations[0].reason}")
+    counted = sum(number for _, number in brief.histogram)
+    boundaries = ", ".join(name for name, _ in brief.boundaries)
+    figures = "   ".join(f"{name} {duration(brief.duration_ns(name))}" for name in ("p50", "p95", "p99", "max"))
+    lines = [Text(f"{figures}   over {count(counted)} counted steps of all ranks (boundary: {boundaries})")]
+    bins = merged(brief.histogram, HISTOGRAM_COLUMNS)
+    lines.append(_labelled("distribution", histogram([number for _, _, number in bins]), duration(bins[0][0]), duration(bins[-1][1])))
+    first, last = brief.series[0].first_step, brief.series[-1].last_step
+    lines.append(_labelled("over time", sparkline([point.longest_ns for point in brief.series]), f"step {first}", f"step {last}"))
+    return Group(*lines)
+
+
+def _labelled(name: str, drawing: str, left: str, right: str) -> Text:
+    return Text.assemble((f"{name:<13}", "dim"), f"{left} ", (drawing, "cyan"), f" {right}")
+
+
+def _ranks(report: Report) -> RenderableType:
+    about, waits = report.brief.about, {item.scope.get("rank"): item for item in report.communication.host_wait}
+    last = about.incarnations[-1] if about.incarnations else 0
+    ranks = [line for line in report.brief.ranks if line.incarnation == last]
+    ranks.sort(key=lambda line: (line.exit_kind in ("clean", "running"), line.rank is None, line.rank or 0))
+    table = _table("rank", "host", "pid", "steps", "p50 step", "longest", "host-visible waits", "end", right=(0, 2, 3, 4, 5, 6))
+    for line in ranks[:MAX_RANKS]:
+        table.add_row(*_rank_cells(line, waits.get(line.rank), report))
+    more = len(ranks) - MAX_RANKS
+    return Group(table, Text(f"and {_plural(more, 'more rank')}", style="dim")) if more > 0 else table
+
+
+def _rank_cells(line: RankLine, wait: Measurement | None, report: Report) -> tuple[RenderableType, ...]:
+    end = Text(line.exit_kind, style="bold red" if line.exit_kind == "killed" else "")
+    waited = NONE if wait is None or not wait.n else f"{duration(int(wait.value or 0) / wait.n)} a step"
+    return (
+        Text(NONE if line.rank is None else str(line.rank)), Text(line.host or NONE), Text(NONE if line.pid is None else str(line.pid)),
+        Text(count(line.num_steps)), Text(duration(line.p50_ns)), Text(duration(line.longest_ns)), Text(waited), end,
+    )  # fmt: skip
+
+
+def _phases(phases: Phases) -> RenderableType | None:
+    if not phases.phases:
+        return None
+    table = _table("phase", "share of the step", "", "spans", "mean a step", "most a step", "by rank", right=(1, 3, 4, 5, 6))
+    for phase in phases.phases:
+        table.add_row(
+            Text(phase.name), Text(share(phase.share)), Text(bar(phase.share, 20), style="cyan"), Text(count(phase.num_spans)),
+            Text(duration(_a_step(phase.mean, phases))), Text(duration(_a_step(phase.most, phases))),
+            Text(NONE if phase.slowest_rank is None else str(phase.slowest_rank)),
+        )  # fmt: skip
+    return table
+
+
+def _a_step(measurement: Measurement, phases: Phases) -> float | None:
+    return None if measurement.value is None else int(measurement.value) / max(1, phases.steps_per_rank)
+
+
+def _communication(talk: Communication) -> RenderableType:
+    if not talk.operations:
+        return Text(f"{NONE}  no collective was recorded")
+    table = _table(
+        "group", "operation", "count", "bytes each", "total", "duration p50", "p99", "host wait p50", "p99", "transfer p50",
+        "completion by", right=tuple(range(2, 10)),
+    )  # fmt: skip
+    for item in talk.operations[:MAX_OPERATIONS]:
+        table.add_row(*(Text(cell) for cell in _operation_cells(item)))
+    notes = [
+        "Durations include waiting for the other ranks: the rank that comes last shows the shortest, so they name nobody.",
+        *_inside_backward(talk),
+    ]
+    if (more := len(talk.operations) - MAX_OPERATIONS) > 0:
+        notes.insert(0, f"and {_plural(more, 'more kind')} of operation")
+    return Group(table, *(Text(note, style="dim") for note in notes))
+
+
+def _operation_cells(item: Operations) -> tuple[str, ...]:
+    each = size(item.least_bytes) if item.least_bytes == item.most_bytes else f"{size(item.least_bytes)} … {size(item.most_bytes)}"
+    return (
+        item.group.label, item.op, count(_number(item.count)), each, size(_number(item.bytes)),
+        *(duration(_statistic(item.duration, name)) for name in ("p50", "p99")),
+        *(duration(_statistic(item.host_wait, name)) for name in ("p50", "p99")),
+        duration(_statistic(item.transfer, "p50")), item.timing_source,
+    )  # fmt: skip
+
+
+def _inside_backward(talk: Communication) -> list[str]:
+    number = sum(item.num_inside_backward for item in talk.operations)
+    return [f"{_plural(number, 'operation')} were waited for inside backward, where the host cannot see the wait."] if number else []
+
+
+def _statistic(measurements: tuple[Measurement, ...], name: str) -> int | None:
+    return next((_number(item) for item in measurements if item.scope.get("statistic") == name), None)
+
+
+def _number(measurement: Measurement) -> int | None:
+    return None if measurement.value is None else int(measurement.value)
+
+
+def _table(*headers: str, right: tuple[int, ...]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim", show_edge=False)
+    for index, header in enumerate(headers):
+        table.add_column(header, justify="right" if index in right else "left", overflow="fold")
+    return table
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
