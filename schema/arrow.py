@@ -1,5 +1,6 @@
 """Arrow schemas of the tables, with unit, meaning and OpenTelemetry name as field metadata. Loads pyarrow."""
 
+import json
 from functools import cache
 from typing import Final
 
@@ -30,9 +31,16 @@ def arrow_schema(table: str) -> pa.Schema:
 
 
 def rows_to_table(table: str, rows: list[dict[str, object]]) -> pa.Table:
-    """An Arrow table of `rows`; absent keys are null, unknown keys are left out."""
+    """An Arrow table of `rows`; absent keys are null, unknown keys are left out.
+
+    A JSON column takes text as it is, and anything else as the JSON text of it.
+    """
     schema = arrow_schema(table)
-    arrays = [_array([row.get(field.name) for row in rows], field.type) for field in schema]
+    documents = {column.name for column in TABLES[table].columns if column.type == "json"}
+    arrays = [
+        _array([_text(row.get(field.name)) if field.name in documents else row.get(field.name) for row in rows], field.type)
+        for field in schema
+    ]  # fmt: skip
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -44,6 +52,10 @@ def conform(data: pa.Table, table: str) -> pa.Table:
         for field in schema
     ]  # fmt: skip
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _text(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _array(values: list[object], type_: pa.DataType) -> pa.Array:
