@@ -16,14 +16,16 @@ MIN_ENTROPY_BITS: Final = 3.7
 """Shannon entropy a character above which a long word of mixed letters and digits counts as random."""
 
 _SECRET_NAME: Final = re.compile(
-    r"secret|passw|passphrase|pwd|token(?!izer|s$|s[_-]?per|_?ids?$)|api[_-]?key|access[_-]?key|private[_-]?key|"
+    r"(?:api|access|auth|refresh|user|hf)[_-]?tokens|secret|passw|passphrase|pwd|"
+    r"token(?!izer|s$|s[_-]?per|[_-]?ids?$)|api[_-]?key|access[_-]?key|private[_-]?key|"
     r"encryption[_-]?key|auth(?!or)|credential|cookie|session[_-]?id|signature|"
     r"(?:^|[_-])(?:key|sig|pat|dsn|jwt|otp|pin)$|"
     r"connection[_-]?string|bearer|netrc|webhook",
     re.IGNORECASE,
 )
 _COUNT_OF_TOKENS: Final = re.compile(
-    r"(num|max|min|global|total|per|batch|seq|train|eval|context|vocab|n)[_-]?(\w*[_-])?tokens?$", re.IGNORECASE
+    r"(?:^|[_-])(?:num|max|min|global|total|per|batch|seq|train|eval|context|vocab|n)[_-]tokens?$",
+    re.IGNORECASE,
 )
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
 _SCP_ADDRESS: Final = re.compile(r"^[^/@:\s]+@([^/:\s]+:.*)$")
@@ -87,6 +89,8 @@ def is_secret_name(name: str) -> bool:
 def _word(word: str) -> str:
     if not word:
         return word
+    if _SCP_ADDRESS.match(word):
+        return _hide_words(address(word))
     if _ADDRESS.search(word):
         before, address_text = word[: word.index("://")], word
         match = _ASSIGNMENT.match(word) if "=" in before else None

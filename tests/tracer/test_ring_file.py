@@ -36,8 +36,8 @@ def test_a_ring_is_allocated_in_full_and_opens(tmp_path):
 def test_tmpfs_is_taken_where_it_is_roomy(tmp_path, monkeypatch):
     (tmp_path / "shm").mkdir()
     monkeypatch.setattr(ring_file, "file_system", lambda path: "tmpfs" if "shm" in str(path) else "ext4")
-    made = make(tmp_path / "disk", tmp_path / "shm" / "rings")
-    assert made.is_tmpfs and made.path.parent == tmp_path / "shm" / "rings"
+    made = make(tmp_path / "disk" / "rings", tmp_path / "shm" / "mine" / "rings")
+    assert made.is_tmpfs and made.path.parent == tmp_path / "shm" / "mine" / "rings"
 
 
 def test_a_small_tmpfs_is_left_to_the_job(tmp_path, monkeypatch):
