@@ -21,7 +21,6 @@ from typing import Final, Literal, NamedTuple
 from rankscope.schema.enums import code
 from rankscope.schema.ring import layout_of
 
-from . import process_groups
 from .base import Guard, Recorder, claim, now_ns
 
 Source = Literal["explicit", "framework", "optimizer"]
@@ -102,6 +101,8 @@ class StepClock:
         if self._poll_guard.is_off:
             return
         try:
+            from . import process_groups  # not above: steps are counted also where that hook cannot be loaded
+
             process_groups.poll()
         except Exception as error:  # noqa: BLE001
             self._poll_guard.failed(error)
