@@ -71,7 +71,7 @@ def capture_rows(state: ProcessState, counters: npt.NDArray[np.uint64], time_ns:
 def node_row(state: ProcessState) -> PlacedRow:
     """The row of the process's node: what this machine says, if it is the one, else only its name."""
     row: Row = {"node": state.node, "host": state.process.get("host"), "boot_id": state.process.get("boot_id")}
-    if row["boot_id"] == _boot_id():
+    if row["boot_id"] == this_boot():
         row |= {"num_cpus": os.cpu_count(), "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
                 "kernel": platform.release(), "os": platform.system()}  # fmt: skip
     return PlacedRow("node", None, row)
@@ -122,7 +122,8 @@ def _rank(state: ProcessState, joined: int | None) -> int | None:
     return joined if joined is not None else (int(given) if given is not None else None)
 
 
-def _boot_id() -> str:
+def this_boot() -> str:
+    """The boot id of this machine; "" where the kernel does not say."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

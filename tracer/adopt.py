@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rankscope.schema import paths
@@ -142,10 +143,8 @@ def _kept(place: RunDir, orphans: Orphans, incarnation: int, leave_out: pa.Table
 
 
 def _lowest(parts: Iterable[pa.Table]) -> int:
-    found = [
-        part.column("record").to_numpy().min() for part in parts if "record" in part.column_names and part.num_rows
-    ]
-    return int(min(found)) if found else 0
+    found = [pc.min(part.column("record")).as_py() for part in parts if "record" in part.column_names]
+    return min((record for record in found if record is not None), default=0)
 
 
 def _groups(sources: list[Batches], kept: npt.NDArray[np.bool_]) -> Iterator[pa.Table]:

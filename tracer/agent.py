@@ -3,7 +3,7 @@
 It finds every process of the launch folder, whatever run and incarnation it belongs to, hands each one's rows to its
 run's writer every 1.6 s, seals every ten minutes, and leaves within 5 s of the last local rank: it merges its files,
 looks once more for live rings while it still holds the folder's lock, and deletes rings and journals whose rows are
-safely sealed. Costs under 2 % of a core and about 90 MB at 8 ranks of 1,000 records a second (`benchmarks/agent_cost.py`).
+safely sealed. What it costs at 8 ranks of 1,000 records a second: `benchmarks/agent_cost.py`.
 
 `python -m rankscope.tracer.agent --folder F [--lock-fd N]`; without a descriptor it takes the lock itself.
 """
@@ -132,8 +132,13 @@ class NodeAgent:
         writer = self._writers.get(run)
         if writer is None:
             self._num_writers += 1
-            me = AgentIdentity(drain.state.node, f"{self._token}{self._num_writers:x}", str(drain.state.process.get("boot_id") or ""),
-                               str(self.folder / paths.AGENT_LOCK), self.folder)  # fmt: skip
+            me = AgentIdentity(
+                node=drain.state.node,
+                token=f"{self._token}{self._num_writers:x}",
+                boot_id=str(drain.state.process.get("boot_id") or ""),
+                lock=str(self.folder / paths.AGENT_LOCK),
+                folder=self.folder,
+            )
             writer = RunWriter(run, me, lambda: self._held(run), lambda: self._rotated(run), self._say)
             self._writers[run] = writer
         return writer

@@ -39,12 +39,16 @@ def _lock_file(place: RunDir) -> int | None:
 
 def read_index(place: RunDir, node: str) -> list[IndexEntry]:
     """The node's index; empty if there is none, or none that can be read (it then grows anew with each file)."""
-    name = relative(paths.index_file("", node))
     try:
-        with place.open(name) as file:
-            return decode_index(file, name)
+        return decode_index_file(place, relative(paths.index_file("", node)))
     except (FileNotFoundError, UnreadableFile):
         return []
+
+
+def decode_index_file(place: RunDir, name: str) -> list[IndexEntry]:
+    """The entries of one index file. Raises FileNotFoundError, UnreadableFile."""
+    with place.open(name) as file:
+        return decode_index(file, name)
 
 
 def update_index(place: RunDir, node: str, written: list[IndexEntry], removed: list[str]) -> None:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rankscope.schema import paths
-from rankscope.schema.arrow import rows_to_table
+from rankscope.schema.arrow import arrow_schema, rows_to_table
 from rankscope.schema.errors import MixedRuns
 from rankscope.schema.index import IndexEntry
 from rankscope.schema.process_state import RunRef
+from rankscope.schema.tables import RING_TABLES, TABLES
 
 from .adopt import Orphans, adopt, sealed_keys, without
 from .compact import compact
@@ -181,7 +183,8 @@ class RunWriter:
 
     def _unknown(self, key: Key, tables: list[pa.Table]) -> list[pa.Table]:
         if self.is_reached and key not in self._known:
-            self._known[key] = sealed_keys(self.place, *key, self._me.node, self._lowest)
+            lowest = self._lowest if TABLES[key[0]].ring_kind else 0
+            self._known[key] = sealed_keys(self.place, *key, self._me.node, lowest)
         known = self._known.get(key)
         if known is None or not known.num_rows:
             return tables
@@ -237,12 +240,9 @@ class RunWriter:
 
     def _load_known(self) -> None:
         """Note from which record on our drains may give again what an agent before us sealed."""
-        held = self._held()
-        records = [held.column("record")] + [
-            table.column("record") for queue in self._queue.values() for table in queue.final
-            if "record" in table.column_names
-        ]  # fmt: skip
-        self._lowest = min((int(column.to_numpy().min()) for column in records if len(column)), default=0)
+        ring_tables = {table.name for table in RING_TABLES.values()}
+        keys = [self._held(), *(self._keys_in_hand(table) for table in ring_tables)]
+        self._lowest = min((pc.min(key.column("record")).as_py() for key in keys if key.num_rows), default=0)
         self._known.clear()
 
     def _adopt(self) -> None:
@@ -253,9 +253,8 @@ class RunWriter:
                 if t == me.token or not is_agent_alive(self.place, node, t, me.boot_id)]  # fmt: skip
         found = [(self.place, name) for name in collect(self.place, node, dead, orphans, problems)]
         found += [(self._spool, name) for name in collect(self._spool, node, None, orphans, problems)]
-        leave_out = self._leave_out()
         for each in orphans.values():
-            adopt(self.place, each, self._name(), self._spool_path, leave_out)
+            adopt(self.place, each, self._name(), self._spool_path, self._leave_out(each.table))
         self._superseded += found
         for token in dead:
             if token != me.token:
@@ -263,12 +262,17 @@ class RunWriter:
         for problem in problems:
             self._say(problem)
 
-    def _leave_out(self) -> pa.Table:
-        """Keys of what is in our hands and will be written by us."""
-        held = self._held()
-        queued = [table.select(["proc", "record"]) for queue in self._queue.values()
-                  for table in [*queue.final, *queue.provisional] if "record" in table.column_names]  # fmt: skip
-        return pa.concat_tables([held, *queued])
+    def _leave_out(self, table: str) -> pa.Table | None:
+        """Keys of the rows of `table` that are in our hands and will be written by us."""
+        if TABLES[table].key != ("proc", "record"):
+            return None
+        queued = self._keys_in_hand(table)
+        return pa.concat_tables([self._held(), queued]) if TABLES[table].ring_kind else queued
+
+    def _keys_in_hand(self, table: str) -> pa.Table:
+        parts = [rows.select(["proc", "record"]) for (name, _), queue in self._queue.items() if name == table
+                 for rows in [*queue.final, *queue.provisional]]  # fmt: skip
+        return pa.concat_tables([arrow_schema(table).empty_table().select(["proc", "record"]), *parts])
 
     def _remove_superseded(self) -> None:
         """Delete the streams that were adopted, now that what was left out of them is written."""

@@ -1,7 +1,7 @@
 """A rank without torch: a real ring and a real journal in a launch folder, written by the tracer's own writer.
 
-In the test's own process it looks dead to the agent (nobody is told about locks of his own): good for what has ended. As
-a process of its own (`python fake_rank.py SETTINGS`) it lives, and can be killed.
+In the test's own process it looks dead to the agent (nobody is told about locks of his own): good for what has ended.
+As a process of its own (`python fake_rank.py SETTINGS`) it lives, and can be killed.
 """
 
 import itertools
@@ -18,14 +18,15 @@ from rankscope.schema.enums import code
 from rankscope.tracer import ring_file
 from rankscope.tracer.journal import Journal
 from rankscope.tracer.ring_writer import make_writer
+from rankscope.tracer.rundir import make_folder
 
 HOST, BOOT_ID = "host-a", "11111111-2222"
 NODE = f"{HOST}-{BOOT_ID[:8]}"
 COLLECTIVE, STEP = ring.layout_of("collective"), ring.layout_of("step")
 WAIT, POLL = code("timing_source", "wait"), code("timing_source", "poll")
 _DEFAULTS: dict[str, Any] = {
-    "group_id": 1, "op": code("op", "all_reduce"), "src": -1, "dst": -1, "tag": -1, "reduce_op": code("reduce_op", "sum"),
-    "coalescing_id": 0, "dtype": code("dtype", "float32"), "bytes_in": 16, "bytes_out": 16, "is_async": 0, "role": 0,
+    "group_id": 1, "op": code("op", "all_reduce"), "src": -1, "dst": -1, "tag": -1, "coalescing_id": 0,
+    "reduce_op": code("reduce_op", "sum"), "dtype": code("dtype", "float32"), "bytes_in": 16, "bytes_out": 16, "is_async": 0, "role": 0,
     "stage": -1, "chunk": -1, "microbatch": -1, "phase": 0, "tier": code("tier", "native"), "step": 0,
 }  # fmt: skip
 
@@ -51,7 +52,7 @@ class FakeRank:
         self.proc = self.proc or 1000 + self.rank
         ticks = itertools.count(10**17, 1000)
         self.now = self.now or (lambda: next(ticks))
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(str(self.folder))
         self.ring = ring_file.create(f"{self.proc}.ring", self.proc, self.folder, None, self.capacity)
         self.journal = Journal()
         self.journal.start(self.folder / f"{self.proc}.journal")
@@ -71,11 +72,13 @@ class FakeRank:
 
     def join(self, incarnation: int) -> None:
         """Join the run, with one group."""
-        self.line("join", run_id=self.run_id, run_dir=self.run_dir, incarnation=incarnation,
-                  from_record=self.writer.num_claimed(), rank=self.rank, world_size=self.world_size, restart_count=0)  # fmt: skip
+        start, members = self.writer.num_claimed(), {}
+        self.line("join", run_id=self.run_id, run_dir=self.run_dir, incarnation=incarnation, from_record=start,
+                  rank=self.rank, world_size=self.world_size, restart_count=0)  # fmt: skip
         self.line("run", run_id=self.run_id, world_size=self.world_size)
-        self.line("group", id=1, group_id="g", size=self.world_size, backend="gloo",
-                  **({"member_starts": [0], "member_strides": [1], "member_counts": [self.world_size]} if self.rank == 0 else {}))  # fmt: skip
+        if self.rank == 0:
+            members = {"member_starts": [0], "member_strides": [1], "member_counts": [self.world_size]}
+        self.line("group", id=1, group_id="g", size=self.world_size, backend="gloo", **members)
 
     def open(self, **changed: Any) -> int:
         """An issued collective; returns its record."""
@@ -122,7 +125,7 @@ class FakeRank:
 
 
 def main() -> None:
-    """Live as a rank: `rate` collectives a second for `seconds`, each one written to the witness when it is complete."""
+    """Live as a rank: `rate` collectives a second for `seconds`; each complete one is written to the witness."""
     settings = json.loads(sys.argv[1])
     rank = FakeRank(Path(settings["folder"]), settings["run_dir"], settings["rank"], settings.get("proc", 0),
                     capacity=settings.get("capacity", ring.DEFAULT_CAPACITY), now=time.monotonic_ns,
