@@ -99,11 +99,11 @@ class Hook(Protocol):
 class Guard:
     """One hook's state: on or off, and what it cost. `failed` swallows, counts, journals once and switches off."""
 
-    __slots__ = ("_counters", "calls", "hook", "is_off", "recorder", "rows")
+    __slots__ = ("_counters", "calls", "hook", "is_off", "recorder")
 
     def __init__(self, recorder: Recorder, hook: str) -> None:
         self.recorder, self.hook, self.is_off = recorder, hook, False
-        self._counters, self.calls, self.rows = recorder.counters(hook), 0, 0
+        self._counters, self.calls = recorder.counters(hook), 0
 
     def failed(self, error: BaseException) -> None:
         """Take note of our own failure and switch this hook off; the training goes on."""
@@ -126,11 +126,8 @@ class Guard:
         return now_ns()
 
     def flush(self) -> None:
-        """Write the counts of entries, and of the `rows` that were only counted inline, to the ring file."""
+        """Write the count of entries to the ring file."""
         self._counters[0] = self.calls
-        if self.rows:
-            self._counters[4] += self.rows
-            self.rows = 0
 
     def mean_ns(self) -> float:
         """Mean time of the timed entries, the job's own time left out; 0 before the first."""

@@ -21,10 +21,12 @@ def watch_coalescing(ledger: Ledger, guard: Guard, undo: ExitStack) -> None:
     def started(pg: Any, *args: Any, **kwargs: Any) -> Any:
         result = start(pg, *args, **kwargs)
         thread.coalescing, thread.batch = next(ledger.coalescings), ()
+        set_plain(pg, is_plain=False)
         return result
 
     def ended(pg: Any, *args: Any, **kwargs: Any) -> Any:
         batch, thread.coalescing, thread.batch = thread.batch, 0, ()
+        set_plain(pg, is_plain=True)
         work = end(pg, *args, **kwargs)
         if batch and work is not None and not guard.is_off and ledger.recorder.is_on:
             try:
@@ -32,6 +34,11 @@ def watch_coalescing(ledger: Ledger, guard: Guard, undo: ExitStack) -> None:
             except Exception as error:  # noqa: BLE001 - the guard's
                 guard.failed(error)
         return work
+
+    def set_plain(pg: Any, *, is_plain: bool) -> None:
+        group = ledger.registry.by_id.get(id(pg))
+        if group is not None:
+            group.is_plain = is_plain and group.is_written and group.is_host and group.is_cpp
 
     patch(ProcessGroup, "_start_coalescing", lambda _: started, undo)
     patch(ProcessGroup, "_end_coalescing", lambda _: ended, undo)

@@ -29,8 +29,8 @@ MAX_OUTPUTS: Final = 4096
 _UNPOLLABLE: Final = frozenset({"send", "recv", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"})
 
 
-Records = tuple[tuple[int, int], ...]
-"""(record, issued_ns) of each row that one work closes: one, or those of a coalesced call."""
+Records = tuple[tuple[int, int, int], ...]
+"""(record, issued_ns, returned_ns) of each row that one work closes: one, or those of a coalesced call."""
 
 
 class Pending(weakref.ref[Any]):
@@ -58,7 +58,8 @@ class Completion:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._close, self._no_work = recorder, recorder.close, _NoWork()
-        self.works: dict[int, Pending] = {}
+        self.works: dict[int, Pending | tuple[int, int]] = {}
+        """By identity of the work. (record, returned_ns): a synchronous operation, which its caller waits for next."""
         self.outputs: dict[int, Pending] = {}
         self.polls: deque[Pending] = deque()
 
@@ -75,12 +76,6 @@ class Completion:
         if is_polled:
             self.polls.append(pending)
 
-    def will_wait(self, thread: Any, work: Any, record: int) -> None:
-        """A synchronous operation: its caller waits for `work` next, on this thread; no table is needed for that."""
-        if thread.sync is not None:  # the one before was never waited for
-            self._close(LAYOUT, thread.sync[1], ISSUED, UNKNOWN, 0, 0, 0)
-        thread.sync = (id(work), record)
-
     def issued_in_cpp(self, work: Any, records: Records, is_host: bool, is_polled: bool, outputs: Any) -> None:
         """C++ called, and waits in C++: polled, or waited for through `wait_tensor` of one of `outputs`."""
         pending = Pending(self._no_work if work is None else work)
@@ -94,7 +89,7 @@ class Completion:
 
     def returned(self, record: int, issued_ns: int, returned_ns: int) -> None:
         """The issuing call blocked until the operation was done, and gave back no work."""
-        self._close(LAYOUT, record, COMPLETED, WAITED, issued_ns, returned_ns, returned_ns)
+        self._close(LAYOUT, record, COMPLETED, WAITED, returned_ns, issued_ns, returned_ns, returned_ns)
 
     def waited(self, pending: Pending, begin_ns: int, end_ns: int, has_failed: bool) -> None:
         """A wait for it began and ended (CLOCK_MONOTONIC ns). Later waits for the same operation say nothing new."""
@@ -113,7 +108,7 @@ class Completion:
 
     def failed(self, record: int) -> None:
         """The issuing call raised."""
-        self._close(LAYOUT, record, FAILED, UNKNOWN, 0, 0, now_ns())
+        self._close(LAYOUT, record, FAILED, UNKNOWN, 0, 0, 0, now_ns())
 
     def poll(self, most: int = MAX_POLLS) -> None:
         """Ask up to `most` of the operations that can be asked whether they are complete; never blocks."""
@@ -148,8 +143,8 @@ class Completion:
 
     def _finish(self, pending: Pending, state: int, timing: int, begin_ns: int, end_ns: int, completed_ns: int) -> None:
         if self._recorder.is_on:
-            for record, _ in pending.records:
-                self._close(LAYOUT, record, state, timing, begin_ns, end_ns, completed_ns)
+            for record, _, returned_ns in pending.records:
+                self._close(LAYOUT, record, state, timing, returned_ns, begin_ns, end_ns, completed_ns)
 
     def _forget(self, pending: weakref.ref[Any]) -> None:
         """The work of a Python caller is gone. Runs at any moment, so it only touches tables and the ring."""

@@ -15,22 +15,23 @@ from typing import Any, Final
 
 from rankscope.schema.enums import code
 
-from .base import Guard, now_ns
+from .base import now_ns
 from .budget import Budget
 from .completion import LAYOUT, can_be_polled
 from .groups import Group
 from .ledger import NOBODY, Ledger
 from .operations import OPERATORS, Operator, bytes_of, first_tensor, operator_of
+from .row_guard import RowGuard
 
 TIER: Final = code("tier", "dispatcher")
 KEY: Final = "ADInplaceOrView"
 
 
-def install(ledger: Ledger, guard: Guard, undo: ExitStack) -> None:
+def install(ledger: Ledger, guard: RowGuard, undo: ExitStack) -> None:
     """Register the kernels until `undo` closes."""
     import torch
 
-    library = torch.library.Library("c10d", "IMPL")  # noqa: TOR901 - destroyed by undo
+    library = torch.library.Library("c10d", "IMPL")
     undo.callback(library._destroy)
     budget = Budget(ledger.recorder, guard)
     for name, op in OPERATORS.items():
@@ -41,7 +42,7 @@ def install(ledger: Ledger, guard: Guard, undo: ExitStack) -> None:
             library.impl(name, kernel, KEY, with_keyset=True)
 
 
-def _kernel(ledger: Ledger, guard: Guard, budget: Budget, operator: Operator, target: Any) -> Callable[..., Any]:
+def _kernel(ledger: Ledger, guard: RowGuard, budget: Budget, operator: Operator, target: Any) -> Callable[..., Any]:
     from torch._C import _after_ADInplaceOrView_keyset as below_us
     from torch.distributed import Work
 
@@ -61,6 +62,8 @@ def _kernel(ledger: Ledger, guard: Guard, budget: Budget, operator: Operator, ta
             began = begin(args)
         except Exception as error:  # noqa: BLE001 - the guard's
             guard.failed(error)
+        if began is None:
+            guard.num_rowless += 1
         called = now_ns() if entered else 0
         thread.inside = True
         try:
@@ -88,7 +91,7 @@ def _kernel(ledger: Ledger, guard: Guard, budget: Budget, operator: Operator, ta
         work = boxed if isinstance(boxed, Work) else Work.unbox(boxed)
         is_host = group.is_host or not tensor.is_cuda
         outputs = args[operator.outputs] if operator.outputs >= 0 else ()
-        completion.issued_in_cpp(work, ((record, issued),), is_host, is_host and pollable[group.is_gloo], outputs)
+        completion.issued_in_cpp(work, ((record, issued, returned),), is_host, is_host and pollable[group.is_gloo], outputs)
 
     return kernel
 
@@ -97,7 +100,7 @@ def _beginner(ledger: Ledger, operator: Operator, budget: Budget) -> Callable[..
     """args -> (record, issued_ns, group, first tensor), or None if no row is to be written."""
     from torch.distributed import ProcessGroup
 
-    op, by_id, learn, recorder = code("op", operator.op), ledger.registry.by_id, ledger.registry.learn, ledger.recorder
+    op, by_id, learn = code("op", operator.op), ledger.registry.by_id, ledger.registry.learn
     inputs, outputs, reduction, root, is_async = operator[1], operator[2], operator[4], operator[5], operator[8]
     is_transfer = operator.op in ("send", "recv")
 

@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from rankscope.schema.enums import REDUCE_OPS, code
 
-from .base import Guard, now_ns, patch
+from .base import now_ns, patch
 from .completion import LAYOUT
 from .entry import entries_of, make_entry
 from .ledger import NOBODY, Ledger
 from .operations import bytes_of, first_tensor
+from .row_guard import RowGuard
 
 TIER: Final = code("tier", "functional")
 
@@ -56,7 +57,7 @@ FUNCTIONALS: Final = {
 NAMESPACES: Final = ("_c10d_functional", "_c10d_functional_autograd")
 
 
-def install(ledger: Ledger, guard: Guard, undo: ExitStack, *, writes: bool) -> None:
+def install(ledger: Ledger, guard: RowGuard, undo: ExitStack, *, writes: bool) -> None:
     """Wrap the entries until `undo` closes. writes False (beside native hooks): only hint."""
     for namespace in NAMESPACES:
         for name, functional in FUNCTIONALS.items():
@@ -65,7 +66,7 @@ def install(ledger: Ledger, guard: Guard, undo: ExitStack, *, writes: bool) -> N
                 patch(owner, "_op", lambda raw, make=make: make_entry(raw, make(raw)), undo)
 
 
-def _maker(ledger: Ledger, guard: Guard, functional: Functional, writes: bool) -> Callable[[Any], Any]:
+def _maker(ledger: Ledger, guard: RowGuard, functional: Functional, writes: bool) -> Callable[[Any], Any]:
     from torch._C import DispatchKey, _dispatch_tls_is_dispatch_key_excluded, _len_torch_dispatch_stack
 
     key, is_excluded, depth = DispatchKey.ADInplaceOrView, _dispatch_tls_is_dispatch_key_excluded, _len_torch_dispatch_stack
@@ -111,7 +112,9 @@ def _maker(ledger: Ledger, guard: Guard, functional: Functional, writes: bool) -
             returned = now_ns()
             if began is None and not thread.has_fired and type(first_tensor(result)) in plain:
                 began = begin(issued, args, kwargs)
-            if began is not None:
+            if began is None:
+                guard.num_rowless += 1
+            else:
                 finish(began, result, returned)
             if entered:
                 guard.leave(entered, returned - called)
@@ -142,7 +145,7 @@ def _writer(ledger: Ledger, functional: Functional) -> tuple[Callable[..., tuple
         ledger.recorder.poke(LAYOUT, record, "returned_ns", returned)
         tensor = first_tensor(result)
         is_host = group.is_host or not tensor.is_cuda
-        completion.issued_in_cpp(None, ((record, issued),), is_host, False, result)
+        completion.issued_in_cpp(None, ((record, issued, returned),), is_host, False, result)
 
     return begin, finish
 

@@ -23,15 +23,18 @@ _CPP_BACKENDS: Final = frozenset({"gloo", "mpi", "nccl", "ucc", "xccl", "fake"})
 
 
 class Group:
-    """One live group. `take` hands out the sequence numbers of its collectives; atomic, so threads may share it."""
+    """One live group. `take` hands out the sequence numbers of its collectives; atomic, so threads may share it.
+
+    is_plain: nothing but a written, host-completed group without Python code or coalescing behind it.
+    """
 
     __slots__ = (
         "backend", "created_ns", "dimension", "dimension_source", "identity", "is_cpp", "is_gloo", "is_host",
-        "is_written", "label", "members", "name", "number", "rank", "size", "take", "transfers",
+        "is_plain", "is_written", "label", "members", "name", "number", "rank", "size", "take", "transfers",
     )  # fmt: skip
 
     def __init__(self, number: int, pg: Any, members: Sequence[int] | None, start: int) -> None:
-        self.number, self.members, self.is_written = number, members, False
+        self.number, self.members, self.is_written, self.is_plain = number, members, False, False
         self.name, self.size = str(pg.group_name), int(pg.size())
         self.rank = int(pg.rank()) if members is None else members[pg.rank()]
         self.label = str(getattr(pg, "group_desc", ""))
@@ -155,6 +158,7 @@ class Registry:
             if members is not None:
                 group.members, group.rank = members, members[pg.rank()]
         group.is_written = self._recorder.is_on
+        group.is_plain = group.is_written and group.is_host and group.is_cpp
         if group.is_written:
             self._journal(group)
 

@@ -45,7 +45,6 @@ def beginner(ledger: Ledger, guard: Guard, method: Method) -> Begin:
             opened = open_row(group, args)
             if opened is None:
                 return None
-            guard.rows += 1
             record, issued, tensor, is_async = opened
             is_host = group.is_host or tensor is None or not tensor.is_cuda
             mark = None if is_host or not device.is_active else device.begin()
@@ -119,8 +118,6 @@ def _in_place(ledger: Ledger, method: Method) -> _Open:
             LAYOUT, size, size, issued, recorder.step, group.number, seq, root, -1, -1, thread.coalescing, -1, -1, -1,
             op, reduction, dtype, is_async, 0, recorder.phase, _TIER,
         )  # fmt: skip
-        if thread.coalescing:
-            thread.batch += ((record, issued),)
         return record, issued, tensor, is_async
 
     return open_row

@@ -31,19 +31,17 @@ class Thread(threading.local):
 
     inside: a source has counted the operation under way, inner ones let it pass. has_fired: a kernel or native hook saw
     an operation since this was set to False. is_waiting: a wait under way is being measured. coalescing: number of the
-    open coalesced call (0 none), its (record, issued_ns) in `batch`. hint: (op, reduce_op) codes of the functional collective under
-    way, more precise than what C++ tells. begun: what the last native pre-hook opened. sync:
-    (identity of its work, record) of a synchronous operation, which its caller waits for next.
+    open coalesced call (0 none), its rows in `batch`. hint: (op, reduce_op) codes of the functional collective under
+    way, more precise than what C++ tells. begun: what the last native pre-hook opened.
     """
 
     inside: bool = False
     has_fired: bool = False
     is_waiting: bool = False
     coalescing: int = 0
-    batch: tuple[tuple[int, int], ...] = ()
+    batch: tuple[tuple[int, int, int], ...] = ()
     hint: tuple[int, int] | None = None
     begun: Any = None
-    sync: tuple[int, int] | None = None
 
 
 class Ledger:
@@ -81,11 +79,8 @@ class Ledger:
     ) -> int:  # fmt: skip
         """Open the row of an operation and return its record. tensor: its first, or None; peer: see NOBODY."""
         recorder, thread = self.recorder, self.thread
-        record = self.open(
+        return self.open(
             LAYOUT, sizes[0], sizes[1], issued_ns, recorder.step, group.number, seq, *peer, thread.coalescing,
             -1, -1, -1, op, reduction, 0 if tensor is None else self.dtypes.get(tensor.dtype, DTYPE_OTHER), is_async,
             0, recorder.phase, tier,
         )  # fmt: skip
-        if thread.coalescing:
-            thread.batch += ((record, issued_ns),)
-        return record

@@ -12,15 +12,17 @@ Cost: 5..9 us for the pair (benchmarks/overhead.py). Misses: monitored_barrier, 
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from rankscope.schema.enums import code
 
-from .base import Guard, now_ns
+from .base import now_ns
 from .completion import LAYOUT, can_be_polled
 from .groups import Group
 from .ledger import NOBODY, Ledger
 from .operations import bytes_of
+from .row_guard import RowGuard
 
 TIER: Final = code("tier", "native")
 HOOK_ID: Final = 0x72616E6B
@@ -51,7 +53,7 @@ def is_available() -> bool:
     return hasattr(ProcessGroup, "register_pre_hook") and hasattr(ProcessGroup, "unregister_pre_hook")
 
 
-def install(ledger: Ledger, guard: Guard, undo: ExitStack) -> None:
+def install(ledger: Ledger, guard: RowGuard, undo: ExitStack) -> None:
     """Hook every group that is there or comes, until `undo` closes."""
 
     def hook(pg: Any, group: Group) -> None:
@@ -71,7 +73,7 @@ def _unhook(reference: "weakref.ref[Any]") -> None:
         pg.unregister_post_hook(HOOK_ID)
 
 
-def _closures(ledger: Ledger, guard: Guard, group: Group) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
+def _closures(ledger: Ledger, guard: RowGuard, group: Group) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
     recorder, thread, completion, polls = ledger.recorder, ledger.thread, ledger.completion, ledger.completion.polls
 
     def before(args: Any) -> None:
@@ -87,6 +89,8 @@ def _closures(ledger: Ledger, guard: Guard, group: Group) -> tuple[Callable[[Any
             if not group.is_written:
                 ledger.registry.write_all()
             thread.begun = _begin(ledger, group, args)
+            if thread.begun is None:
+                guard.num_rowless += 1
             if entered:
                 guard.leave(entered)
         except Exception as error:  # noqa: BLE001 - the guard's
@@ -98,10 +102,11 @@ def _closures(ledger: Ledger, guard: Guard, group: Group) -> tuple[Callable[[Any
             return
         thread.begun = None
         try:
-            recorder.poke(LAYOUT, begun.record, "returned_ns", now_ns())
+            returned = now_ns()
+            recorder.poke(LAYOUT, begun.record, "returned_ns", returned)
             is_host = group.is_host or not begun.is_cuda
             is_polled = is_host and can_be_polled(begun.op, group.is_gloo)
-            completion.issued_in_cpp(args.work, ((begun.record, begun.issued_ns),), is_host, is_polled, begun.outputs)
+            completion.issued_in_cpp(args.work, ((begun.record, begun.issued_ns, returned),), is_host, is_polled, begun.outputs)
         except Exception as error:  # noqa: BLE001 - the guard's
             guard.failed(error)
 
@@ -113,7 +118,7 @@ def _begin(ledger: Ledger, group: Group, args: Any) -> _Begun | None:
     tensor = inputs[0] if inputs else outputs[0] if outputs else None
     if not ledger.is_real(tensor):
         return None
-    issued, op, hint = now_ns(), _precise(args.name.name, inputs, outputs), ledger.thread.hint
+    issued, op, hint = now_ns(), _precise(_numbered()[int(args.name)], inputs, outputs), ledger.thread.hint
     size_in, size_out = bytes_of(inputs), bytes_of(outputs)
     peer, seq = NOBODY, -1
     if op == "send" or op == "recv":
@@ -135,9 +140,16 @@ def _begin(ledger: Ledger, group: Group, args: Any) -> _Begun | None:
     return _Begun(args.op_id, record, issued, op, is_cuda, outputs or inputs)
 
 
-def _precise(name: str, inputs: Any, outputs: Any) -> str:
-    """The op behind a coarse name, as far as the tensors tell. One output as large as many inputs is a gathered tensor."""
-    op = _NAMES.get(name, "other")
+@cache
+def _numbered() -> dict[int, str]:
+    """Op by the hook's number: reading the name of a pybind enumeration takes microseconds."""
+    from torch._C._distributed_c10d import HookOpName  # type: ignore[attr-defined, unused-ignore]
+
+    return {int(member): _NAMES.get(name, "other") for name, member in HookOpName.__members__.items()}
+
+
+def _precise(op: str, inputs: Any, outputs: Any) -> str:
+    """The op behind a coarse name, as far as the tensors tell: one input and one output are no lists."""
     if op == "all_gather" and len(outputs) == len(inputs) == 1:
         return "all_gather_into_tensor"
     if op == "reduce_scatter" and len(outputs) == len(inputs) == 1:

@@ -6,20 +6,27 @@ Each part has its own guard, so that a failing one is switched off alone. What e
 """
 
 from contextlib import ExitStack
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from . import class_methods, dispatcher, functional, group_creation, native, waits
 from rankscope.schema.errors import HookUnavailable
 
-from .base import Guard, Recorder
+from . import class_methods, dispatcher, functional, group_creation, native, waits
+from .base import Guard, Recorder, claim
 from .device_times import make_device_times
 from .ledger import Ledger
+from .row_guard import RowGuard
 
 Tier = Literal["native", "dispatcher"]
 
 HOOK: Final = "process_groups"
 
-_live: Ledger | None = None
+
+class _Live(NamedTuple):
+    ledger: Ledger
+    guards: list[RowGuard]
+
+
+_live: _Live | None = None
 
 
 def install(recorder: Recorder, undo: ExitStack, tier: Tier | None = None) -> None:
@@ -28,44 +35,51 @@ def install(recorder: Recorder, undo: ExitStack, tier: Tier | None = None) -> No
     Raises HookUnavailable where torch has no distributed package.
     """
     global _live
-    if _live is not None:
-        return
     import torch.distributed
 
     if not torch.distributed.is_available():
         raise HookUnavailable("this torch is built without distributed")
-    ledger = Ledger(recorder, make_device_times(recorder, undo))
-    undo.callback(_forget, ledger)
-    _live = ledger
-    chosen = tier or ("native" if native.is_available() else "dispatcher")
-    waits.install(ledger, _guard(recorder, "waits", None), undo)
+    if not claim(HOOK, undo):
+        return
+    ledger, chosen = Ledger(recorder, make_device_times(recorder, undo)), tier or best_tier()
+    _live = _Live(ledger, [])
+    undo.callback(_forget, _live)
+    waits.install(ledger, Guard(recorder, f"{HOOK}.waits"), undo)
     if chosen == "native":
-        native.install(ledger, _guard(recorder, "native", "native"), undo)
+        native.install(ledger, _guard(recorder, "native"), undo)
     else:
-        dispatcher.install(ledger, _guard(recorder, "dispatcher", "dispatcher"), undo)
-    own = _guard(recorder, "functional", "functional")
-    functional.install(ledger, own, undo, writes=chosen == "dispatcher")
-    class_methods.install(ledger, _guard(recorder, "class", "class"), undo, beside_kernel=chosen == "dispatcher")
-    group_creation.install(recorder, ledger.registry, _guard(recorder, "groups", None), undo)
+        dispatcher.install(ledger, _guard(recorder, "dispatcher"), undo)
+    functional.install(ledger, _guard(recorder, "functional"), undo, writes=chosen == "dispatcher")
+    class_methods.install(ledger, _guard(recorder, "class"), undo, beside_kernel=chosen == "dispatcher")
+    group_creation.install(recorder, ledger.registry, Guard(recorder, f"{HOOK}.groups"), undo)
+
+
+def best_tier() -> Tier:
+    """What this torch offers."""
+    return "native" if native.is_available() else "dispatcher"
 
 
 def poll() -> None:
     """Ask every open operation once whether it is complete: for hooks at the ends of backward and step. Never blocks."""
-    if _live is not None and _live.recorder.is_on:
-        _live.completion.poll_all()
-        _live.device.resolve()
+    if _live is not None and _live.ledger.recorder.is_on:
+        _live.ledger.completion.poll_all()
+        _live.ledger.device.resolve()
+        for guard in _live.guards:
+            guard.flush()
 
 
-def _guard(recorder: Recorder, part: str, tier: str | None) -> Guard:
-    name = f"{HOOK}.{part}"
-    guard = Guard(recorder, name)
-    if tier is not None:
-        recorder.journal("hook", hook=name, tier=tier, is_on=True)
+def _guard(recorder: Recorder, tier: str) -> RowGuard:
+    assert _live is not None
+    guard = RowGuard(recorder, f"{HOOK}.{tier}")
+    _live.guards.append(guard)
+    recorder.journal("hook", hook=guard.hook, tier=tier, is_on=True)
     return guard
 
 
-def _forget(ledger: Ledger) -> None:
+def _forget(live: _Live) -> None:
     global _live
-    ledger.completion.forget_all()
-    ledger.registry.forget_all()
+    for guard in live.guards:
+        guard.flush()
+    live.ledger.completion.forget_all()
+    live.ledger.registry.forget_all()
     _live = None

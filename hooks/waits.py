@@ -27,17 +27,17 @@ def install(ledger: Ledger, guard: Guard, undo: ExitStack) -> None:
 
 
 def _work_wait(ledger: Ledger, guard: Guard, original: Any) -> Any:
-    completion, recorder, thread, close = ledger.completion, ledger.recorder, ledger.thread, ledger.recorder.close
-    works, measured = completion.works, _measured(ledger, guard, original)
+    works, recorder, close = ledger.completion.works, ledger.recorder, ledger.recorder.close
+    measured = _measured(ledger, guard, original)
 
     def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-        sync = thread.sync
-        if sync is None or sync[0] != id(work):
-            pending = works.pop(id(work), None) if works else None
-            if pending is None or guard.is_off or not recorder.is_on:
-                return original(work, *args, **kwargs)
+        pending = works.pop(id(work), None)
+        if pending is None or guard.is_off or not recorder.is_on:
+            return original(work, *args, **kwargs)
+        if type(pending) is not tuple:
             return measured(pending, work, args, kwargs)
-        thread.sync, state, begin = None, FAILED, now_ns()
+        record, returned = pending
+        state, begin = FAILED, now_ns()
         try:
             result = original(work, *args, **kwargs)
             state = COMPLETED
@@ -45,8 +45,7 @@ def _work_wait(ledger: Ledger, guard: Guard, original: Any) -> Any:
         finally:
             end = now_ns()
             try:
-                if recorder.is_on:
-                    close(LAYOUT, sync[1], state, WAITED, begin, end, end)
+                close(LAYOUT, record, state, WAITED, returned, begin, end, end)
             except Exception as error:  # noqa: BLE001 - the guard's
                 guard.failed(error)
 
@@ -91,7 +90,7 @@ def _measured(ledger: Ledger, guard: Guard, original: Any) -> Any:
             end = now_ns()
             try:
                 if mark is not None:
-                    for record, issued in pending.records:
+                    for record, issued, _ in pending.records:
                         device.end(mark, record, issued, is_wait=True)
                 completion.waited(pending, begin, end, has_failed)
             except Exception as error:  # noqa: BLE001 - the guard's

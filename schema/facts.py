@@ -31,7 +31,7 @@ COLLECTIVE: Final = Table("collective", "fact", "one collective or P2P operation
           ring=True),
     Column("is_async", "bool", "the caller asked for asynchronous execution", ring=Ring("B", "bool")),
     time("issued_ns", "the operation was issued"),
-    time("returned_ns", "the issuing call came back", moment="late"),
+    time("returned_ns", "the issuing call came back", moment="close"),
     time("wait_begin_ns", "somebody began to wait for it (host)", moment="close"),
     time("wait_end_ns", "that wait ended", moment="close"),
     time("completed_ns", "it was seen completed; how exactly: timing_source", moment="close"),

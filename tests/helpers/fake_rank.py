@@ -89,8 +89,8 @@ class FakeRank:
         """Complete it; without a wait, as a poll would see it."""
         begin, end = (self.now(), self.now()) if waited else (0, 0)
         times = {"wait_begin_ns": begin, "wait_end_ns": end, "completed_ns": end or self.now()}
+        times["returned_ns"] = begin or self.now()
         values = [times[name] for name in COLLECTIVE.close_columns]
-        self.writer.poke(COLLECTIVE, record, "returned_ns", self.now())
         self.writer.close(COLLECTIVE, record, state, WAIT if waited else POLL, *values)
 
     def done(self, num: int = 1) -> list[int]:
