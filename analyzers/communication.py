@@ -196,12 +196,14 @@ def _host_waits(run: Run, coverage: float | None) -> tuple[Measurement, tuple[Me
         caveats=("host-visible wait, not exposed communication", "waits inside C++ (backward of DDP) are not in it"),
     )  # fmt: skip
     rows = run.rows(statement(ANALYZER, "wait_time"))
-    waited, stepped = sum(row[1] for row in rows), sum(row[2] for row in rows)
-    waits = tuple(told.measurement("time.host_wait", wait, {"rank": rank}, num) for rank, wait, _, num in rows)
-    if not stepped or not run.size("collective").num_rows:
-        reason = "no counted step" if not stepped else "no collective was recorded"
-        return told.measurement("ratio.host_wait", None, {}, 0, reason=reason), ()
-    return told.measurement("ratio.host_wait", waited / stepped, {}, sum(row[3] for row in rows)), waits
+    none = "no host-visible wait inside a counted step" if rows else "no counted step"
+    waits = tuple(
+        told.measurement("time.host_wait", wait if num_waits else None, {"rank": rank}, num_steps, reason="" if num_waits else none)
+        for rank, wait, _, num_steps, num_waits in rows
+    )
+    stepped, num_steps = sum(row[2] for row in rows), sum(row[3] for row in rows)
+    share = sum(row[1] for row in rows) / stepped if stepped and any(row[4] for row in rows) else None
+    return told.measurement("ratio.host_wait", share, {}, num_steps, reason="" if share is not None else none), waits
 
 
 def _unfinished(run: Run, groups: dict[str | None, Group]) -> tuple[Unfinished, ...]:

@@ -71,9 +71,10 @@ WITH waits AS (
     FROM collective c SEMI JOIN counted_step s ON s.proc = c.proc AND s.incarnation = c.incarnation AND s.step = c.step
     WHERE c.wait_end_ns >= c.wait_begin_ns
 ),
-waited AS (SELECT proc, sum(greatest(0, end_ns - greatest(begin_ns, coalesce(before_ns, begin_ns)))) AS wait_ns FROM waits GROUP BY proc),
+waited AS (SELECT proc, count(*) AS num_waits, sum(greatest(0, end_ns - greatest(begin_ns, coalesce(before_ns, begin_ns)))) AS wait_ns FROM waits GROUP BY proc),
 stepped AS (SELECT proc, min(rank) AS rank, sum(duration_ns) AS step_ns, count(*) AS num_steps FROM counted_step GROUP BY proc)
-SELECT s.rank, CAST(coalesce(w.wait_ns, 0) AS BIGINT) AS wait_ns, CAST(s.step_ns AS BIGINT) AS step_ns, CAST(s.num_steps AS BIGINT) AS num_steps
+SELECT s.rank, CAST(coalesce(w.wait_ns, 0) AS BIGINT) AS wait_ns, CAST(s.step_ns AS BIGINT) AS step_ns, CAST(s.num_steps AS BIGINT) AS num_steps,
+    CAST(coalesce(w.num_waits, 0) AS BIGINT) AS num_waits
 FROM stepped s LEFT JOIN waited w USING (proc) ORDER BY s.rank, s.proc;
 
 -- name: groups

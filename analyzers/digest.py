@@ -35,13 +35,18 @@ def dataset_digest(place: Place, listing: Listing, unsealed: Unsealed) -> str:
 
 
 def unreadable_files(place: Place, listing: Listing) -> dict[str, str]:
-    """Sealed files that cannot be read to their end, with the reason. Reads everything: only after something failed."""
+    """Sealed files that cannot be read to their end, with the reason. Those that are gone are not.
+
+    Reads everything: only after something failed.
+    """
     found = {}
     for item in listing.sealed:
         try:
             with place.filesystem.open_input_file(item.path) as source:
                 for _ in pq.ParquetFile(source).iter_batches():
                     pass
+        except FileNotFoundError:
+            continue
         except (OSError, pa.ArrowException) as error:
             found[item.path] = "damaged: " + (str(error).splitlines() or [type(error).__name__])[0]
     return found

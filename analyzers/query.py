@@ -65,12 +65,23 @@ def _only_select(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
         raise QueryError(f"one SELECT statement is expected, {len(statements)} were given")
     if statements[0].type != duckdb.StatementType.SELECT:
         raise QueryError(f"only SELECT statements are allowed, not {statements[0].type.name}")
-    text = str(statements[0].query)
+    text = _without_semicolon(str(statements[0].query))
     try:
         connection.execute(f"EXPLAIN SELECT * FROM (\n{text}\n)")
     except duckdb.Error as error:
         raise _refusal(error) from error
     return text
+
+
+def _without_semicolon(sql: str) -> str:
+    """`sql` up to a semicolon that nothing but comments follows."""
+    text = sql.encode()
+    for offset, kind in reversed(duckdb.tokenize(sql)):
+        if text[offset : offset + 1] == b";":
+            text = text[:offset]
+        elif kind != duckdb.token_type.comment:
+            break
+    return text.decode()
 
 
 def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:

@@ -44,7 +44,13 @@ class Report:
 
 
 def report(run: Run) -> Report:
-    """The report over `run`."""
+    """The report over `run`. Done anew if a file proves unreadable on the way, so that all numbers are of the same files."""
+    before = run.faults
+    found = _report(run)
+    return found if run.faults == before else _report(run)
+
+
+def _report(run: Run) -> Report:
     quality = coverage(run)
     share = None if quality.coverage.value is None else float(quality.coverage.value)
     short, talk, where = brief(run, share), communication(run, share), phases(run, share)

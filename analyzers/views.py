@@ -7,6 +7,7 @@ written twice, first as issued and later complete: then the keys that occur twic
 so that memory stays bounded, and all but the last row of each are left out. Tables without rows are typed, empty views.
 """
 
+import re
 from collections import defaultdict
 from typing import Final
 
@@ -28,6 +29,15 @@ _SQL_TYPES: Final = {
 }  # fmt: skip
 _SEALED_ORDER, _MEMORY_ORDER = "0", "1"
 """First character of the order of rows: unsealed ones were written after every sealed one."""
+
+
+_HIVE: Final = "hive_partitioning = true, hive_types = {'incarnation': BIGINT, 'node': VARCHAR}"
+_MISLEADING: Final = re.compile(r"/(incarnation|node)=")
+"""Above the run directory such names would count as partitions."""
+_PARTITION_OF_PATH: Final = (
+    r"CAST(regexp_extract(filename, '/incarnation=(-?[0-9]+)/node=[^/]+/[^/]+$', 1) AS BIGINT) AS incarnation, "
+    r"regexp_extract(filename, '/node=([^/]+)/[^/]+$', 1) AS node"
+)
 
 
 def make_views(connection: duckdb.DuckDBPyConnection, place: Place, listing: Listing, unsealed: Unsealed) -> None:
@@ -90,10 +100,13 @@ def _sealed_select(connection: duckdb.DuckDBPyConnection, place: Place, table: s
     select = f"SELECT {_columns(table, columns)}, {{order}} AS _order FROM {{source}}"
     if place.is_local:
         paths = ", ".join(quoted(glob_escaped(item.path)) for item in files)
-        source = (
-            f"read_parquet([{paths}], hive_partitioning = true, union_by_name = true, filename = true, "
-            "hive_types = {'incarnation': BIGINT, 'node': VARCHAR})"
-        )
+        source = f"read_parquet([{paths}], union_by_name = true, filename = true, {_HIVE})"
+        if _MISLEADING.search(place.root):
+            own = ", ".join(sorted(columns - {"incarnation", "node"}))
+            source = (
+                f"(SELECT {own}, filename, {_PARTITION_OF_PATH} "
+                f"FROM read_parquet([{paths}], union_by_name = true, filename = true, hive_partitioning = false))"
+            )
         order = rf"'{_SEALED_ORDER}' || regexp_extract(filename, '([^/]+)\.parquet$', 1)"
         return f"SELECT {_names(table, '_order') if tag == 'dirty' else _names(table)} FROM ({select.format(order=order, source=source)})"
     return _remote_select(connection, place, table, files, tag)

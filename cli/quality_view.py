@@ -34,7 +34,10 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     yield "missing ranks", ranks_in_words(quality.missing_ranks) or "none"
     yield "ends", ", ".join(f"{kind} {len(ranks)}" for kind, ranks in quality.ended.items()) or NONE
     yield "operations seen by", ", ".join(f"{tier.scope['tier']} {share(_float(tier))}" for tier in quality.tiers) or NONE
-    yield "hooks", ", ".join(_hook(hook) for hook in quality.hooks) or NONE
+    yield "hooks on", ", ".join(hook.hook for hook in quality.hooks if not hook.off_ranks) or NONE
+    for hook in quality.hooks:
+        if hook.off_ranks or hook.why:
+            yield "hook off" if hook.off_ranks else "hook reduced", _hook(hook)
     yield "errors swallowed", _value(quality.errors, count)
     yield "cost", _cost(quality.overhead)
     yield "rows", ", ".join(f"{item.scope['table']} {count(_int(item))}" for item in quality.rows)
@@ -53,12 +56,8 @@ def _coverage(quality: Coverage) -> str:
 
 
 def _hook(hook: HookState) -> str:
-    state = "on"
-    if hook.off_ranks:
-        state = f"off on rank{'' if len(hook.off_ranks) == 1 else 's'} {ranks_in_words(hook.off_ranks)}"
-    because = f": {hook.why}" if hook.why else ""
-    tiers = f" ({', '.join(hook.tiers)})" if hook.tiers else ""
-    return f"{hook.hook}{tiers} {state}{because}"
+    ranks = f" on rank{'' if len(hook.off_ranks) == 1 else 's'} {ranks_in_words(hook.off_ranks)}" if hook.off_ranks else ""
+    return f"{hook.hook}{ranks}" + (f": {hook.why}" if hook.why else "")
 
 
 def _cost(cost: Measurement) -> str:

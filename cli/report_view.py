@@ -106,7 +106,7 @@ def _ranks(report: Report) -> RenderableType:
 
 def _rank_cells(line: RankLine, wait: Measurement | None, report: Report) -> tuple[RenderableType, ...]:
     end = Text(line.exit_kind, style="bold red" if line.exit_kind == "killed" else "")
-    waited = NONE if wait is None or not wait.n else f"{duration(int(wait.value or 0) / wait.n)} a step"
+    waited = NONE if wait is None or wait.value is None else f"{duration(int(wait.value) / wait.n)} a step"
     return (
         Text(NONE if line.rank is None else str(line.rank)), Text(line.host or NONE), Text(NONE if line.pid is None else str(line.pid)),
         Text(count(line.num_steps)), Text(duration(line.p50_ns)), Text(duration(line.longest_ns)), Text(waited), end,
@@ -134,8 +134,8 @@ def _communication(talk: Communication) -> RenderableType:
     if not talk.operations:
         return Text(f"{NONE}  no collective was recorded")
     table = _table(
-        "group", "operation", "count", "bytes each", "total", "duration p50", "p99", "host wait p50", "p99", "transfer p50",
-        "completion by", right=tuple(range(2, 10)),
+        "group", "operation", "count", "bytes each", "total", "duration\np50", "\np99", "host wait\np50", "\np99",
+        "transfer\np50", "completion\nby", right=tuple(range(2, 10)),
     )  # fmt: skip
     for item in talk.operations[:MAX_OPERATIONS]:
         table.add_row(*(Text(cell) for cell in _operation_cells(item)))
@@ -149,7 +149,7 @@ def _communication(talk: Communication) -> RenderableType:
 
 
 def _operation_cells(item: Operations) -> tuple[str, ...]:
-    each = size(item.least_bytes) if item.least_bytes == item.most_bytes else f"{size(item.least_bytes)} … {size(item.most_bytes)}"
+    each = size(item.least_bytes) if item.least_bytes == item.most_bytes else f"{size(item.least_bytes)} to {size(item.most_bytes)}"
     return (
         item.group.label, item.op, count(_number(item.count)), each, size(_number(item.bytes)),
         *(duration(_statistic(item.duration, name)) for name in ("p50", "p99")),
@@ -172,9 +172,9 @@ def _number(measurement: Measurement) -> int | None:
 
 
 def _table(*headers: str, right: tuple[int, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim", show_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
     for index, header in enumerate(headers):
-        table.add_column(header, justify="right" if index in right else "left", overflow="fold")
+        table.add_column(header, justify="right" if index in right else "left", overflow="fold", no_wrap=index in right)
     return table
 
 

@@ -1,0 +1,155 @@
+"""Communication against answers worked out by hand (see `healthy_run`)."""
+
+from pathlib import Path
+
+import pytest
+from run_builder import MS, WORLD, RunBuilder, healthy_run
+
+from rankscope.analyzers.communication import Communication, Operations, communication
+from rankscope.analyzers.groups import ranks_in_words, unfold
+from rankscope.analyzers.run import Run
+from rankscope.schema.measurement import Measurement
+
+
+def communication_of(run_dir: Path) -> Communication:
+    with Run.open(str(run_dir)) as run:
+        return communication(run, 1.0)
+
+
+def only(found: Communication) -> Operations:
+    (item,) = found.operations
+    return item
+
+
+def statistic(measurements: tuple[Measurement, ...], name: str) -> object:
+    return next(item.value for item in measurements if item.scope["statistic"] == name)
+
+
+def test_counts_bytes_and_distributions(tmp_path: Path) -> None:
+    item = only(communication_of(healthy_run(tmp_path / "run")))
+    assert (item.group.label, item.op, item.count.value, item.bytes.value) == ("world", "all_reduce", 12, 12_000)
+    assert (item.least_bytes, item.most_bytes, item.unfinished.value, item.timing_source) == (1000, 1000, 0, "wait 100 %")
+    # six times 30 ms on rank 0, six times 10 ms on rank 1
+    assert statistic(item.host_wait, "p50") == pytest.approx(10 * MS, rel=0.01)
+    assert statistic(item.host_wait, "p95") == pytest.approx(30 * MS, rel=0.01)
+    assert statistic(item.duration, "max") == 30 * MS
+
+
+def test_matched_waits_and_transfer(tmp_path: Path) -> None:
+    item = only(communication_of(healthy_run(tmp_path / "run")))
+    # last arrival at +70, completion at +80; waits of 20 ms and 0
+    assert statistic(item.transfer, "max") == 10 * MS and item.transfer[0].n == 6
+    assert statistic(item.wait, "max") == 20 * MS and statistic(item.wait, "p50") == 0 and item.wait[0].n == 12
+
+
+def test_host_waits_of_the_steps(tmp_path: Path) -> None:
+    found = communication_of(healthy_run(tmp_path / "run"))
+    # five counted steps, 700 ms a rank: 150 and 50 ms of waits
+    assert {item.scope["rank"]: item.value for item in found.host_wait} == {0: 150 * MS, 1: 50 * MS}
+    assert found.share.value == 200 / 1400
+
+
+def test_waits_of_two_threads_count_each_instant_once(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run", world_size=1)
+    build.step(0, 0, 0, 100)
+    build.step(0, 1, 100, 200)
+    for seq, (begin, end) in enumerate([(110, 150), (120, 130), (140, 160), (170, 180)]):
+        build.collective(0, seq, begin, (begin, end), end)
+    build.entities()
+    assert communication_of(build.seal()).host_wait[0].value == 60 * MS
+
+
+def test_queued_behind_its_predecessor_is_not_late(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for rank, issued in ((0, 0), (1, 5)):
+        build.collective(rank, 0, issued, (issued, 100), 100)
+        build.collective(rank, 1, 10 + 20 * rank, (100, 120), 120)
+    build.entities()
+    item = only(communication_of(build.seal()))
+    # both arrive at the second when the first completed, at 100: nobody waits for the other, transfer 20
+    assert statistic(item.wait, "max") == 5 * MS
+    assert [item.value for item in item.transfer if item.scope["statistic"] == "p50"][0] == pytest.approx(20 * MS, rel=0.01)
+
+
+def test_members_on_two_hosts_are_not_matched_without_clocks(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for rank in (0, 1):
+        build.collective(rank, 0, 10, (10, 20), 20)
+    build.entities()
+    build.rows["process", None][1]["boot_id"] = "another"
+    item = only(communication_of(build.seal()))
+    assert statistic(item.transfer, "p50") is None and "one host clock" in item.transfer[0].reason
+
+
+def test_a_member_without_a_row_leaves_the_operation_unmatched(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run", world_size=3)
+    for rank in (0, 1):
+        build.collective(rank, 0, 10, (10, 20), 20)
+    build.entities()
+    item = only(communication_of(build.seal()))
+    assert item.wait[0].value is None and item.wait[0].n == 0
+
+
+def test_unfinished_is_not_what_nobody_could_tell(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    build.collective(0, 0, 10, None, None, timing_source="none")
+    build.collective(0, 1, 20, None, None)
+    build.entities(exit_kind="killed")
+    found = communication_of(build.seal())
+    assert only(found).unfinished.value == 1
+    (item,) = found.unfinished
+    assert (item.op, item.seq, item.ranks, item.group.members) == ("all_reduce", 1, (0,), (0, 1))
+
+
+def test_waits_inside_backward_are_never_zero(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for rank in (0, 1):
+        build.step(rank, 0, 0, 100)
+        build.step(rank, 1, 100, 200)
+        build.collective(rank, 0, 110, None, 150, phase="backward")
+    build.entities()
+    found = communication_of(build.seal())
+    item = only(found)
+    assert item.num_inside_backward == 2 and item.timing_source == "poll 100 %"
+    assert item.host_wait[0].value is None and "inside backward" in item.host_wait[0].reason
+    assert found.share.value is None and all(wait.value is None for wait in found.host_wait)
+
+
+def test_p2p_and_rooted_operations_say_why_they_are_not_matched(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    build.collective(0, 0, 10, (10, 20), 20, op="send", src=0, dst=1, tag=0)
+    build.collective(1, 0, 10, (10, 20), 20, op="recv", src=0, dst=1, tag=0)
+    build.entities()
+    for item in communication_of(build.seal()).operations:
+        assert "do not end together" in item.transfer[0].reason
+
+
+def test_a_run_without_communication(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run", world_size=1)
+    build.step(0, 0, 0, 1)
+    build.step(0, 1, 1, 2)
+    build.entities()
+    found = communication_of(build.seal())
+    assert found.operations == () and found.share.value is None
+
+
+def test_labels_of_groups_are_unique_and_speak(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run", world_size=4)
+    names = {"a" * 20: ([0, 1], "tp"), "b" * 20: ([2, 3], "tp"), "c" * 20: ([0, 1], "tp"), "d" * 20: ([1, 2], None)}
+    for group_id, (members, dimension) in names.items():
+        build.group(group_id, members, dimension)
+        build.collective(members[0], 0, 1, (1, 2), 2, group_id=group_id)
+    build.collective(0, 0, 1, (1, 2), 2, group_id=WORLD)
+    build.collective(0, 0, 1, (1, 2), 2, group_id="unheard-of")
+    build.entities()
+    labels = {item.group.group_id: item.group.label for item in communication_of(build.seal()).operations}
+    assert len(set(labels.values())) == len(labels) == 6
+    assert (labels["a" * 20], labels["b" * 20], labels["d" * 20], labels[WORLD]) == ("tp [0, 1]", "tp [2, 3]", "group [1, 2]", "world")
+    assert labels["unheard-of"] == "group unheard-"
+
+
+def test_members_and_ranks_in_words() -> None:
+    assert unfold([0, 8], [2, 1], [3, 2]) == (0, 2, 4, 8, 9)
+    assert unfold(None, None, None) == ()
+    assert ranks_in_words((0, 1, 2, 3, 8, 10, 11)) == "0-3, 8, 10, 11"
+    assert ranks_in_words(()) == ""
