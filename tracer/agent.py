@@ -86,10 +86,11 @@ class NodeAgent:
     def _look(self) -> None:
         """Find new processes, and see who lives."""
         now = time.monotonic_ns()
-        for path in sorted(self.folder.glob("*.journal")):
-            if str(path) not in self._drains and str(path) not in self._runs:
-                self._drains[str(path)] = ProcessDrain(str(path))
-                self._seen_ns[str(path)] = now
+        for name in sorted(os.listdir(self.folder)):
+            path = f"{self.folder}/{name}"
+            if name.endswith(".journal") and path not in self._drains and path not in self._runs:
+                self._drains[path] = ProcessDrain(path)
+                self._seen_ns[path] = now
         for drain in self._drains.values():
             if not drain.is_finished:
                 drain.look()
@@ -104,13 +105,15 @@ class NodeAgent:
         """Drain every process whose run is known, and flush every run."""
         now = self._drained_ns = time.monotonic_ns()
         adopted = folder_run([drain.state for drain in self._drains.values()])
+        batches: dict[RunRef, list[Batch]] = {}
         for path, drain in self._drains.items():
             if drain.is_finished or not self._bind(path, drain, adopted, now):
                 continue
             writer = self._writer(self._runs[path], drain)
             if not drain.is_alive or not writer.is_stuck:
-                writer.add(drain.read(now, not drain.is_alive))
-        for writer in self._writers.values():
+                batches.setdefault(writer.run, []).append(drain.read(now, not drain.is_alive))
+        for run, writer in self._writers.items():
+            writer.add(batches.get(run, []))
             self._add_notes(writer)
             writer.flush(now)
             if writer.seal(now):
@@ -215,7 +218,7 @@ class NodeAgent:
     def _add_notes(self, writer: RunWriter) -> None:
         for text in self._notes:
             row = {"proc": paths.hash63(self._token), "time_ns": time.monotonic_ns(), "hook": "agent", "why": text}
-            writer.add(Batch(rows=[PlacedRow("capture", 0, row)]))
+            writer.add([Batch(rows=[PlacedRow("capture", 0, row)])])
         self._notes.clear()
 
 

@@ -7,10 +7,9 @@ names are not known yet (the journal could not be written, the disk is full) wai
 import os
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from rankscope.schema import decode, ring
 from rankscope.schema.errors import InputError
@@ -26,6 +25,7 @@ from rankscope.schema.process_rows import (
     process_rows,
 )
 from rankscope.schema.process_state import ProcessState
+from rankscope.schema.ring_rows import Part
 from rankscope.schema.tables import RING_TABLES
 
 from .ring_drain import Mask, Records, RingDrain
@@ -37,27 +37,21 @@ _CHUNK: Final = 1 << 20
 _NOTHING: Final = Records(np.empty(0, np.dtype((np.void, ring.RECORD_BYTES))), np.empty(0, np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedTable:
-    """Rows of one fact table and incarnation. is_final: nothing will change them."""
+class PlacedPart(NamedTuple):
+    """Records of one ring kind and incarnation. is_final: nothing will change them."""
 
-    table: str
+    kind: int
     incarnation: int
-    rows: pa.Table
+    part: Part
     is_final: bool
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one pass over one process gave."""
+    """What one pass over one process gave: ring records, and rows that are complete."""
 
-    tables: list[PlacedTable] = field(default_factory=list)
+    parts: list[PlacedPart] = field(default_factory=list)
     rows: list[PlacedRow] = field(default_factory=list)
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of all tables."""
-        return len(self.rows) + int(sum(table.rows.num_rows for table in self.tables))
 
 
 class ProcessDrain:
@@ -99,8 +93,8 @@ class ProcessDrain:
             drained = self.ring.read(now_ns, is_last) if self.ring else None
         batch = Batch()
         if drained is not None:
-            self._decode(drained.provisional, False, batch)
-            self._decode(drained.final, True, batch)
+            self._place(drained.provisional, False, batch)
+            self._place(drained.final, True, batch)
         self._add_rows(batch, now_ns, is_last)
         self.is_finished = is_last
         return batch
@@ -157,22 +151,24 @@ class ProcessDrain:
     def _is_named(self, raw: decode.Records) -> Mask:
         named = np.ones(len(raw), np.bool_)
         data = raw.view(np.uint8).reshape(len(raw), ring.RECORD_BYTES)
-        for kind, columns in self._columns.items():
-            for offset, is_group in columns:
+        for kind in np.flatnonzero(np.bincount(data[:, 4], minlength=1)):
+            chosen = np.flatnonzero(data[:, 4] == kind)
+            for offset, is_group in self._columns[int(kind)]:
                 known = self.state.names.groups if is_group else self.state.names.names
-                numbers = data[:, offset : offset + 4].copy().view("<u4").reshape(-1)
-                chosen = data[:, 4] == kind
-                unknown = [number for number in np.unique(numbers[chosen]) if number and number not in known]
-                if unknown:
-                    named &= ~(chosen & np.isin(numbers, unknown))
+                numbers = np.ascontiguousarray(data[chosen, offset : offset + 4]).view("<u4").reshape(-1)
+                if numbers.max() > len(known) or len(known) not in known:  # else they are 1, 2, 3, ... all of them
+                    named[chosen[~np.isin(numbers, [0, *known])]] = False
         return named
 
-    def _decode(self, records: Records, is_final: bool, batch: Batch) -> None:
-        for incarnation, rank, part in incarnation_slices(self.state, records.numbers):
+    def _place(self, records: Records, is_final: bool, batch: Batch) -> None:
+        state = self.state
+        for incarnation, rank, part in incarnation_slices(state, records.numbers):
             raw, numbers = records.raw[part], records.numbers[part]
-            for kind in np.unique(raw.view(np.uint8).reshape(len(raw), ring.RECORD_BYTES)[:, 4]):
-                rows = decode.to_arrow(raw, numbers, int(kind), self.state.proc, rank, self.state.names)
-                batch.tables.append(PlacedTable(RING_TABLES[int(kind)].name, incarnation, rows, is_final))
+            kinds = raw.view(np.uint8).reshape(len(raw), ring.RECORD_BYTES)[:, 4]
+            for kind in np.flatnonzero(np.bincount(kinds)):
+                chosen = kinds == kind
+                found = Part(raw[chosen], numbers[chosen], state.proc, rank, state.names)
+                batch.parts.append(PlacedPart(int(kind), incarnation, found, is_final))
 
     def _add_rows(self, batch: Batch, now_ns: int, is_last: bool) -> None:
         state = self.state

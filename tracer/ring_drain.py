@@ -22,6 +22,7 @@ from rankscope.schema.ring_header import RingHeader
 from rankscope.schema.tables import RING_TABLES
 
 Mask = npt.NDArray[np.bool_]
+Times = npt.NDArray[np.int64]
 OPEN_NS: Final = 2_000_000_000
 """An open row older than this is handed out as issued, and superseded later."""
 RIPE_NS: Final = 20_000_000
@@ -33,7 +34,11 @@ DEVICE_NS: Final = 30_000_000_000
 MAX_STRANDED: Final = 65_536
 """Open rows kept after their slots were overwritten; beyond it the oldest are given up as issued."""
 
+WINDOW: Final = 4096
+"""Slots looked at in one go; further ones only if these were all new."""
+
 _OPAQUE: Final = np.dtype((np.void, ring.RECORD_BYTES))
+_IS_ROW: Final = np.isin(np.arange(256), list(RING_TABLES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +83,14 @@ class RingDrain:
         new = self._take_new(now_ns, is_last)
         stranded = self._look_again()
         self._apply_late_closes(new.raw)
-        is_row = np.isin(_bytes(new.raw)[:, 4], list(RING_TABLES))
+        is_row = _IS_ROW[_bytes(new.raw)[:, 4]]
         self._raw = np.concatenate([self._raw, new.raw[is_row]])
         self._numbers = np.concatenate([self._numbers, new.numbers[is_row]])
         self._written = np.concatenate([self._written, np.zeros(int(is_row.sum()), np.bool_)])
         stranded = np.concatenate([stranded, np.zeros(int(is_row.sum()), np.bool_)])
-        if is_last:
-            return self._give_all()
-        return self._classify(now_ns, stranded)
+        drained = self._give_all() if is_last else self._classify(now_ns, stranded)
+        self._view.madvise(mmap.MADV_DONTNEED)
+        return drained
 
     def is_half_full(self) -> bool:
         """More than half of the ring was written since the last pass."""
@@ -105,25 +110,36 @@ class RingDrain:
         self._view.close()
 
     def _take_new(self, now_ns: int, is_last: bool) -> Records:
-        first = min(self.num_seen, int(self._holes[0]) if len(self._holes) else self.num_seen)
-        raw, numbers = decode.snapshot(self._view, self._header, first)
+        raw, numbers = self._snapshot(int(self._holes[0]) if len(self._holes) else self.num_seen)
         end = int(numbers[-1]) + 1 if len(numbers) else self.num_seen
         times = decode.base_times(raw)
         if not is_last:
             young = numbers[(times > now_ns - ring.YOUNG_NS) & (numbers >= self.num_seen)]
             end = int(young[0]) if len(young) else end
-        wanted = ((numbers >= self.num_seen) & (numbers < end)) | np.isin(numbers, self._holes)
+        wanted = (numbers >= self.num_seen) & (numbers < end)
+        if len(self._holes):
+            wanted |= np.isin(numbers, self._holes)
         raw, numbers = raw[wanted], numbers[wanted]
         if len(raw):
             self.last_ns = max(self.last_ns, int(times[wanted].max()))
         self._count_missing(numbers, max(end, self.num_seen))
         return Records(raw, numbers)
 
+    def _snapshot(self, first: int) -> tuple[decode.Records, decode.Numbers]:
+        """What is new, from a look at as few slots as will do: the ring's pages are memory that counts as ours."""
+        raw, numbers = decode.snapshot(self._view, self._header, first, WINDOW)
+        if len(numbers) and numbers[-1] >= first + WINDOW - 1:
+            return decode.snapshot(self._view, self._header, first)
+        return raw, numbers
+
     def _count_missing(self, taken: decode.Numbers, end: int) -> None:
         """Numbers below `end` that are not there: overwritten (dropped), or claimed and not written yet (holes)."""
         capacity = self._header.capacity
         floor = max(self.num_seen, end - 2 * capacity)
         self.num_dropped += floor - self.num_seen
+        if not len(self._holes) and len(taken) == end - floor == end - self.num_seen:
+            self.num_seen = end
+            return
         missing = np.setdiff1d(np.concatenate([self._holes, np.arange(floor, end)]), taken)
         overwritten = self._generations(missing) > missing // capacity + 1
         self.num_dropped += int(overwritten.sum())
@@ -168,13 +184,14 @@ class RingDrain:
         return Drained(final, _ordered(self._raw, self._numbers))
 
     def _classify(self, now_ns: int, stranded: Mask) -> Drained:
-        closed, settled = self._closed(now_ns, stranded)
+        ripe, settled = self._closed(now_ns, stranded)
         named = self._is_named(self._raw)
         final = settled & named
         final |= self._given_up(stranded & ~final)
         final &= ~self._moving(final)
-        old = decode.base_times(self._raw) < now_ns - OPEN_NS
-        provisional = ~final & ~self._written & (old | closed) & named
+        provisional = ~final & ~self._written & named
+        still = np.flatnonzero(provisional)
+        provisional[still] = ripe[still] | (decode.base_times(self._raw[still]) < now_ns - OPEN_NS)
         drained = Drained(_ordered(self._raw[final], self._numbers[final]),
                           _ordered(self._raw[provisional], self._numbers[provisional]))  # fmt: skip
         self._written |= provisional
@@ -182,23 +199,24 @@ class RingDrain:
         return drained
 
     def _closed(self, now_ns: int, stranded: Mask) -> tuple[Mask, Mask]:
-        """Which rows are closed (or have nothing to close), and which of these cannot change any more."""
+        """Which rows were closed long enough ago to be read whole, and which of these cannot change any more."""
         data = _bytes(self._raw)
-        closed = data[:, ring.STATE_OFFSET] > ring.ISSUED
+        ripe = data[:, ring.STATE_OFFSET] > ring.ISSUED
         settled = np.zeros(len(data), np.bool_)
-        for kind in RING_TABLES:
+        for kind in np.flatnonzero(np.bincount(data[:, 4], minlength=1)):
+            layout = ring.layout(int(kind))
             chosen = data[:, 4] == kind
-            if not chosen.any():
+            if not layout.close_columns:
+                ripe[chosen] = settled[chosen] = True
                 continue
-            if not ring.layout(kind).close_columns:
-                closed[chosen] = settled[chosen] = True
-            else:
-                settled[chosen] = self._settled(data[chosen], ring.layout(kind), now_ns)
-        return closed, closed & (settled | stranded)
+            part = data if chosen.all() else data[chosen]
+            last = np.max([_int64(part, layout, name) for name in layout.close_columns], axis=0)
+            ripe[chosen] &= last < now_ns - RIPE_NS
+            settled[chosen] = self._settled(part, layout, last, now_ns)
+        return ripe, ripe & (settled | stranded)
 
-    def _settled(self, data: npt.NDArray[np.uint8], layout: ring.RingLayout, now_ns: int) -> Mask:
-        last = np.max([_int64(data, layout, name) for name in layout.close_columns], axis=0)
-        settled: Mask = last < now_ns - RIPE_NS
+    def _settled(self, data: npt.NDArray[np.uint8], layout: ring.RingLayout, last: Times, now_ns: int) -> Mask:
+        settled = np.ones(len(data), np.bool_)
         if "wait_end_ns" in layout.fields:
             settled &= _int64(data, layout, "wait_end_ns") != 0
         if "returned_ns" in layout.fields:

@@ -18,7 +18,8 @@ from rankscope.schema import paths
 from rankscope.schema.arrow import arrow_schema, rows_to_table
 from rankscope.schema.errors import MixedRuns
 from rankscope.schema.index import IndexEntry
-from rankscope.schema.process_state import RunRef
+from rankscope.schema.process_state import Row, RunRef
+from rankscope.schema.ring_rows import Part, parts_to_arrow
 from rankscope.schema.tables import RING_TABLES, TABLES
 
 from .adopt import Orphans, adopt, sealed_keys, without
@@ -67,7 +68,7 @@ class RunWriter:
         self._spool_path = str(me.folder / paths.SPOOL / f"{paths.hash63(run.run_id, run.run_dir):016x}")
         self._spool = RunDir(self._spool_path)
         self._queue: dict[Key, _Queue] = {}
-        self._entity_queue: dict[str, list[dict[str, object]]] = {}
+        self._entity_queue: dict[str, list[Row]] = {}
         self._segments: dict[Key, Segment] = {}
         self._entities: dict[str, EntityRows] = {}
         self._known: dict[Key, pa.Table] = {}
@@ -80,20 +81,28 @@ class RunWriter:
         """Nothing can be written anywhere, and enough waits in memory."""
         return self.num_queued >= MAX_QUEUED_ROWS
 
-    def add(self, batch: Batch) -> None:
-        """Queue what a pass over a process gave."""
-        for placed in batch.tables:
-            queue = self._queue.setdefault((placed.table, placed.incarnation), _Queue())
-            (queue.final if placed.is_final else queue.provisional).append(placed.rows)
-        rows: dict[Key, list[dict[str, object]]] = {}
-        for row in batch.rows:
-            if row.incarnation is None:
-                self._entity_queue.setdefault(row.table, []).append(row.row)
-            else:
-                rows.setdefault((row.table, row.incarnation), []).append(row.row)
-        for key, found in rows.items():
-            self._queue.setdefault(key, _Queue()).final.append(rows_to_table(key[0], found))
-        self.num_queued += batch.num_rows
+    def add(self, batches: list[Batch]) -> None:
+        """Queue what a pass over the run's processes gave. The records of all are decoded together."""
+        parts: dict[tuple[int, int, bool], list[Part]] = {}
+        rows: dict[Key, list[Row]] = {}
+        for batch in batches:
+            for placed in batch.parts:
+                parts.setdefault((placed.kind, placed.incarnation, placed.is_final), []).append(placed.part)
+            for row in batch.rows:
+                if row.incarnation is None:
+                    self._entity_queue.setdefault(row.table, []).append(row.row)
+                    self.num_queued += 1
+                else:
+                    rows.setdefault((row.table, row.incarnation), []).append(row.row)
+        for (kind, incarnation, is_final), found in parts.items():
+            self._enqueue((RING_TABLES[kind].name, incarnation), parts_to_arrow(kind, found), is_final)
+        for key, made in rows.items():
+            self._enqueue(key, rows_to_table(key[0], made), is_final=True)
+
+    def _enqueue(self, key: Key, rows: pa.Table, is_final: bool) -> None:
+        queue = self._queue.setdefault(key, _Queue())
+        (queue.final if is_final else queue.provisional).append(rows)
+        self.num_queued += rows.num_rows
 
     def flush(self, now_ns: int) -> bool:
         """Bring everything queued to streams. False if it is still queued."""

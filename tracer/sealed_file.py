@@ -20,9 +20,9 @@ from rankscope.schema.tables import TABLES
 
 from .rundir import private_file, remove_if_there
 
-ROW_GROUP_ROWS: Final = 65_536
+ROW_GROUP_ROWS: Final = 32_768
 """Rows of one row group: what the agent keeps in memory of a table before it writes them."""
-_LEVEL: Final = 3
+_LEVEL: Final = 1
 _RISING: Final = ("record", "seq")
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rankscope.schema.arrow import arrow_schema
 
-_OPTIONS: Final = {"compression": "lz4"}
+_OPTIONS: Final = {"compression": "lz4", "use_threads": False}
 
 
 class StreamFile:
