@@ -20,7 +20,7 @@ from .budget import Budget
 from .completion import LAYOUT, can_be_polled
 from .groups import Group
 from .ledger import NOBODY, Ledger
-from .operations import OPERATORS, Operator, bytes_of, first_tensor, operator_of
+from .operations import OPERATORS, Operator, bytes_of, first_tensor, operator_of, sparse_code
 from .row_guard import RowGuard
 
 TIER: Final = code("tier", "dispatcher")
@@ -102,7 +102,7 @@ def _beginner(ledger: Ledger, operator: Operator, budget: Budget) -> Callable[..
 
     op, by_id, learn = code("op", operator.op), ledger.registry.by_id, ledger.registry.learn
     inputs, outputs, reduction, root, is_async = operator[1], operator[2], operator[4], operator[5], operator[8]
-    is_transfer = operator.op in ("send", "recv")
+    is_transfer, sparse_op = operator.op in ("send", "recv"), sparse_code(operator.op)
 
     def begin(args: tuple[Any, ...]) -> tuple[int, int, Any, Any] | None:
         tensor = args[0] if inputs < 0 else first_tensor(args[inputs])
@@ -122,6 +122,8 @@ def _beginner(ledger: Ledger, operator: Operator, budget: Budget) -> Callable[..
         if root >= 0:
             peer = (group.global_rank(args[root]), -1, -1)
         number, reduced = ledger.thread.hint or (op, _reduction(ledger, args[reduction]) if reduction >= 0 else 0)
+        if tensor.is_sparse:
+            number = sparse_op
         asynchronous = bool(args[is_async]) if 0 <= is_async < len(args) else True
         sampled = None if inputs < 0 else tensor
         record = ledger.write(group, seq, issued, number, TIER, sampled, sizes(args), reduced, peer, asynchronous)
@@ -148,6 +150,5 @@ def _transfer(operator: Operator, group: Group, args: tuple[Any, ...]) -> tuple[
 
 
 def _reduction(ledger: Ledger, boxed: Any) -> int:
-    from torch.distributed import ReduceOp
-
-    return ledger.reduction(boxed if isinstance(boxed, ReduceOp) else ReduceOp.unbox(boxed))
+    """A boxed ReduceOp has no way back to Python; its method `op` tells the place in the C++ enumeration."""
+    return ledger.reduction(boxed.op() if hasattr(boxed, "_get_method") else boxed)

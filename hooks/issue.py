@@ -12,7 +12,7 @@ from .base import Guard, now_ns
 from .completion import LAYOUT
 from .groups import Group
 from .ledger import DTYPE_OTHER, NOBODY, Ledger
-from .operations import Method, bytes_of, first_tensor, positional
+from .operations import Method, bytes_of, first_tensor, positional, sparse_code
 
 _TIER: Final = code("tier", "class")
 _ANYSOURCE_ARGUMENTS: Final = 2
@@ -104,6 +104,7 @@ def _in_place(ledger: Ledger, method: Method) -> _Open:
     """all_reduce, broadcast, reduce: written without detours, for most operations of a training are these."""
     op, recorder, thread, plain = code("op", method.op), ledger.recorder, ledger.thread, ledger.plain
     open_, dtypes, read_options = ledger.open, ledger.dtypes, _options_reader(ledger, method)
+    sparse_op = sparse_code(method.op)
 
     def open_row(group: Group, args: tuple[Any, ...]) -> _Opened | None:
         tensors = args[0]
@@ -116,7 +117,7 @@ def _in_place(ledger: Ledger, method: Method) -> _Open:
         dtype = 0 if tensor is None else dtypes.get(tensor.dtype, DTYPE_OTHER)
         record = open_(
             LAYOUT, size, size, issued, recorder.step, group.number, seq, root, -1, -1, thread.coalescing, -1, -1, -1,
-            op, reduction, dtype, is_async, 0, recorder.phase, _TIER,
+            sparse_op if tensor is not None and tensor.is_sparse else op, reduction, dtype, is_async, 0, recorder.phase, _TIER,
         )  # fmt: skip
         return record, issued, tensor, is_async
 

@@ -21,7 +21,7 @@ from .base import now_ns
 from .completion import LAYOUT, can_be_polled
 from .groups import Group
 from .ledger import NOBODY, Ledger
-from .operations import bytes_of
+from .operations import bytes_of, sparse_code
 from .row_guard import RowGuard
 
 TIER: Final = code("tier", "native")
@@ -135,6 +135,8 @@ def _begin(ledger: Ledger, group: Group, args: Any) -> _Begun | None:
         elif op in _IN_PLACE:
             size_out = size_in
     number, reduction = hint or (code("op", op), 0)
+    if tensor is not None and tensor.is_sparse:
+        number = sparse_code(op)
     record = ledger.write(group, seq, issued, number, TIER, tensor, (size_in, size_out), reduction, peer, args.async_op)
     is_cuda = tensor is not None and bool(tensor.is_cuda)
     return _Begun(args.op_id, record, issued, op, is_cuda, outputs or inputs)

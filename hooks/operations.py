@@ -8,7 +8,7 @@ reading costs about 2 us for one tensor.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rankscope.schema.enums import DTYPES, REDUCE_OPS, code
+from rankscope.schema.enums import DTYPES, OPS, REDUCE_OPS, code
 
 _DTYPE_OTHER: Final = code("dtype", "other")
 _REDUCE_OTHER: Final = code("reduce_op", "other")
@@ -164,6 +164,11 @@ def reduction_reader() -> Callable[[Any], int]:
         return known.get(hash(reduction), _REDUCE_OTHER)
 
     return read
+
+
+def sparse_code(op: str) -> int:
+    """The number of `op` on sparse tensors: its own where the vocabulary has one."""
+    return code("op", f"{op}_sparse" if f"{op}_sparse" in OPS else op)
 
 
 def is_real(tensor: Any) -> bool:
