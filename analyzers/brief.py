@@ -96,7 +96,6 @@ class Brief:
 
 def brief(run: Run, coverage: float | None = None) -> Brief:
     """The run in brief. coverage is printed beside every number."""
-    run.define(statement(ANALYZER, "counted"))
     buckets = run.rows(statement(ANALYZER, "step_durations"))
     by_rank: dict[tuple[int, int | None], Histogram] = defaultdict(list)
     for incarnation, rank, bucket, count in buckets:

@@ -7,12 +7,6 @@ FROM run ORDER BY run_id LIMIT 1;
 -- The processes of every incarnation.
 SELECT incarnation, rank, proc, node, host, pid, exit_kind FROM process ORDER BY incarnation, rank, proc;
 
--- name: counted
--- Steps that count, by process: ended, not left out by the job (warm-up, checkpoint, eval), and not the first one.
-CREATE OR REPLACE TEMP VIEW counted_step AS
-SELECT proc, incarnation, rank, step, start_ns, end_ns, end_ns - start_ns AS duration_ns FROM step
-WHERE end_ns >= start_ns AND left_out IS NULL AND step > 0;
-
 -- name: ranks
 -- Steps of each rank: all that ended, those that count, and the sum of these.
 SELECT s.incarnation, s.rank, CAST(count(*) AS BIGINT) AS num_steps,

@@ -26,6 +26,7 @@ _SHARES: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 _MATCHED: Final = ("collective", "process", "process_group")
 _ASYMMETRIC: Final = frozenset({"send", "recv", "broadcast", "broadcast_coalesced", "reduce", "gather", "scatter", "coalesced", "other"})
 """Operations of which the members do not all end together."""
+_ONCE: Final = "_matched_operation"
 _Key = tuple[str, str]
 
 
@@ -89,8 +90,6 @@ class Communication:
 def communication(run: Run, coverage: float | None = None) -> Communication:
     """The communication of `run` by group and operation."""
     groups = read_groups(run)
-    for name in (("brief", "counted"), (ANALYZER, "arrivals"), (ANALYZER, "matched")):
-        run.define(statement(*name))
     told = _Distributions(run, coverage)
     operations = [_operations(told, groups, row) for row in run.rows(statement(ANALYZER, "operations"))]
     operations.sort(key=lambda item: (-int(item.bytes.value or 0), -int(item.count.value or 0), item.group.label, item.op))
@@ -105,9 +104,10 @@ class _Distributions:
         self.run, self.coverage = run, coverage
         self.durations = _by_key(run.rows(statement(ANALYZER, "durations")))
         self.host_waits = _by_key(run.rows(statement(ANALYZER, "host_waits")))
-        self.transfers = _by_key(run.rows(statement(ANALYZER, "transfers")))
-        self.waits = _by_key(run.rows(statement(ANALYZER, "arrival_waits")))
-        maxima, matched = run.rows(statement(ANALYZER, "maxima")), run.rows(statement(ANALYZER, "matched_maxima"))
+        run.rows(f"CREATE OR REPLACE TEMP TABLE {_ONCE} AS SELECT * FROM matched_operation")
+        self.transfers = _by_key(run.rows(_at_once("transfers")))
+        self.waits = _by_key(run.rows(_at_once("arrival_waits")))
+        maxima, matched = run.rows(statement(ANALYZER, "maxima")), run.rows(_at_once("matched_maxima"))
         self.longest = {row[:2]: row[2] for row in maxima}
         self.longest_host_waits = {row[:2]: row[3] for row in maxima}
         self.longest_transfers = {row[:2]: row[2] for row in matched}
@@ -116,6 +116,11 @@ class _Distributions:
     def evidence(self, name: str, timing_source: str = "", tables: tuple[str, ...] = ("collective",)) -> Evidence:
         """What the measurements of one statement have in common."""
         return Evidence(self.run, ANALYZER, statement(ANALYZER, name), tables, self.coverage, timing_source=timing_source)
+
+
+def _at_once(name: str) -> str:
+    """A statement over matched_operation, on its rows kept for all of them: the view sorts every collective."""
+    return statement(ANALYZER, name).replace("matched_operation", _ONCE)
 
 
 def _operations(told: _Distributions, groups: dict[str | None, Group], row: Row) -> Operations:

@@ -45,7 +45,6 @@ class Phases:
 
 def phases(run: Run, coverage: float | None = None) -> Phases:
     """The phases of the counted steps of `run`; none where it has no spans or no counted steps."""
-    run.define(statement("brief", "counted"))
     steps = run.rows(statement(ANALYZER, "step_time"))
     step_ns, num_ranks = sum(row[1] for row in steps), len(steps)
     told = Evidence(run, ANALYZER, statement(ANALYZER, "phases"), ("span", "step"), coverage, window="counted steps",

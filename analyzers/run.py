@@ -23,6 +23,7 @@ from .buckets import BUCKET_MACRO
 from .digest import dataset_digest, unreadable_files
 from .listing import FOREIGN, Fault, Listing, list_run, relative_path
 from .place import Place, locate
+from .statements import derived_views
 from .unsealed import Unsealed, read_unsealed
 from .views import make_views, quoted
 
@@ -53,7 +54,6 @@ class Run:
     listing: Listing = field(init=False)
     unsealed: Unsealed = field(init=False)
     connection: duckdb.DuckDBPyConnection = field(init=False)
-    _definitions: dict[str, None] = field(default_factory=dict, init=False)
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
 
     @classmethod
@@ -99,11 +99,6 @@ class Run:
                 self._leave_out_what_is_broken(error)
         raise AssertionError("unreachable")
 
-    def define(self, sql: str) -> None:
-        """Run a `CREATE OR REPLACE TEMP ...` that later statements build on; done again if the run has to be read anew."""
-        self.rows(sql)
-        self._definitions[sql] = None
-
     def size(self, table: str) -> TableSize:
         """How many files and rows `table` has, before superseded rows are left out."""
         sealed = [item for item in self.listing.sealed if item.table == table]
@@ -145,7 +140,7 @@ class Run:
         self.faults = tuple(sorted((*listing.faults, *self.unsealed.faults, *broken), key=lambda fault: fault.path))
         self.connection = self._connect()
         make_views(self.connection, self.place, self.listing, self.unsealed)
-        for sql in self._definitions:
+        for sql in derived_views():
             self.connection.execute(sql)
 
     def _connect(self) -> duckdb.DuckDBPyConnection:

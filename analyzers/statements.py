@@ -12,11 +12,17 @@ def statement(analyzer: str, name: str) -> str:
     return _statements(analyzer)[name]
 
 
+def derived_views() -> list[str]:
+    """The statements that make the views which several analyzers build on: counted_step, arrival, matched_operation."""
+    return list(_statements("derived").values())
+
+
 @cache
 def _statements(analyzer: str) -> dict[str, str]:
     text = resources.files(__package__ or "rankscope.analyzers").joinpath(f"{analyzer}.sql").read_text(encoding="utf-8")
     found = {}
     for part in text.split(_MARK)[1:]:
         name, _, body = part.partition("\n")
-        found[name.strip()] = body.strip().rstrip(";")
+        lines = [line for line in body.strip().splitlines() if not line.startswith("--")]
+        found[name.strip()] = "\n".join(lines).rstrip(";")
     return found

@@ -39,7 +39,7 @@ def run(arguments: list[str]) -> int:
         return _usage(error, arguments)
     except typer.Exit as leaving:
         return leaving.exit_code
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # click and rich leave by SystemExit when the reader of a pipe has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (typer.Abort, KeyboardInterrupt):

@@ -12,11 +12,14 @@ WIDTH: Final = 120
 """Columns where the output is no terminal."""
 
 
-def console() -> "Console":
-    """Colours only on a terminal; nothing is read as markup, so what a job wrote is printed as it is."""
+def console(width: int | None = None) -> "Console":
+    """Colours only on a terminal; nothing is read as markup, so what a job wrote is printed as it is.
+
+    width: in columns, where lines are to be as long as they are (paths), for the terminal to wrap.
+    """
     from rich.console import Console
 
-    return Console(width=shutil.get_terminal_size((WIDTH, 24)).columns, markup=False, highlight=False, emoji=False)
+    return Console(width=width or shutil.get_terminal_size((WIDTH, 24)).columns, markup=False, highlight=False, emoji=False)
 
 
 def print_json(document: Mapping[str, Any]) -> None:

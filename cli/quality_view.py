@@ -52,7 +52,8 @@ def _coverage(quality: Coverage) -> str:
     value = quality.coverage
     if value.value is None:
         return f"{NONE}  {value.reason}"
-    return f"{share(float(value.value), 2)} of the rows that were written are here ({count(value.n)})"
+    expected = count(round(value.n / float(value.value))) if value.value else NONE
+    return f"{share(float(value.value), 2)} of the expected rows are here ({count(value.n)} of {expected})"
 
 
 def _hook(hook: HookState) -> str:

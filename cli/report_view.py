@@ -82,7 +82,7 @@ def _steps(brief: Brief) -> RenderableType:
     figures = "   ".join(f"{name} {duration(brief.duration_ns(name))}" for name in ("p50", "p95", "p99", "max"))
     lines = [Text(f"{figures}   over {count(counted)} counted steps of all ranks (boundary: {boundaries})")]
     bins = merged(brief.histogram, HISTOGRAM_COLUMNS)
-    lines.append(_labelled("distribution", histogram([number for _, _, number in bins]), duration(bins[0][0]), duration(bins[-1][1])))
+    lines.append(_labelled("distribution", histogram([number for _, _, number in bins]), duration(bins[0][0]), duration(brief.duration_ns("max"))))
     first, last = brief.series[0].first_step, brief.series[-1].last_step
     lines.append(_labelled("over time", sparkline([point.longest_ns for point in brief.series]), f"step {first}", f"step {last}"))
     return Group(*lines)

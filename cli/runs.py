@@ -12,6 +12,9 @@ from .arguments import JsonOption
 from .printing import console, print_json
 from .words import NONE, size
 
+_ENDLESS = 100_000
+"""Columns: a path is never broken, so that it can be copied."""
+
 
 def command(
     folder: Annotated[str, typer.Argument(metavar="[DIR]", help="A folder of runs.")] = RUNS_FOLDER, json: JsonOption = False
@@ -40,7 +43,7 @@ def command(
         table.add_column(name, justify=side, overflow="fold")  # type: ignore[arg-type]
     for run in found:
         table.add_row(*(Text(cell) for cell in cells(run)))
-    console().print(table)
+    console(_ENDLESS).print(table)
 
 
 def _moment(ns: int) -> str:

@@ -26,8 +26,8 @@ COLLECTIVE, STEP = ring.layout_of("collective"), ring.layout_of("step")
 WAIT, POLL = code("timing_source", "wait"), code("timing_source", "poll")
 _DEFAULTS: dict[str, Any] = {
     "group_id": 1, "op": code("op", "all_reduce"), "src": -1, "dst": -1, "tag": -1, "coalescing_id": 0,
-    "reduce_op": code("reduce_op", "sum"), "dtype": code("dtype", "float32"), "bytes_in": 16, "bytes_out": 16, "is_async": 0, "role": 0,
-    "stage": -1, "chunk": -1, "microbatch": -1, "phase": 0, "tier": code("tier", "native"), "step": 0,
+    "reduce_op": code("reduce_op", "sum"), "dtype": code("dtype", "float32"), "bytes_in": 16, "bytes_out": 16,
+    "is_async": 0, "role": 0, "stage": -1, "chunk": -1, "microbatch": -1, "phase": 0, "tier": code("tier", "native"), "step": 0,
 }  # fmt: skip
 
 
@@ -46,6 +46,7 @@ class FakeRank:
     now: Any = None
     joins: bool = True
     incarnation: int = 0
+    pid: int = 1
     seq: Any = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -59,7 +60,7 @@ class FakeRank:
         self.writer = make_writer(lambda: None, lambda: 0)
         self.writer.point(self.ring.view, self.capacity)
         self.line("process", proc=self.proc, rank=self.rank, local_rank=self.rank, host=HOST, boot_id=self.boot_id,
-                  pid=os.getpid() if self.boot_id != BOOT_ID else 1, world_size=self.world_size)  # fmt: skip
+                  pid=self.pid, world_size=self.world_size)  # fmt: skip
         self.line("ring", path=str(self.ring.path), capacity=self.capacity, is_tmpfs=False)
         self.line("thread", id=0, native=77, name="main")
         self.line("hook", hook="process_groups", index=0, tier="native", is_on=True)
@@ -129,7 +130,7 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     rank = FakeRank(Path(settings["folder"]), settings["run_dir"], settings["rank"], settings.get("proc", 0),
                     capacity=settings.get("capacity", ring.DEFAULT_CAPACITY), now=time.monotonic_ns,
-                    boot_id=settings["boot_id"], world_size=settings.get("world_size", 1))  # fmt: skip
+                    boot_id=settings["boot_id"], pid=os.getpid(), world_size=settings.get("world_size", 1))  # fmt: skip
     witness = os.open(settings["witness"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.write(witness, b"ready\n")
     began, number = time.monotonic(), 0

@@ -1,0 +1,60 @@
+"""The command line itself: help, versions, statuses, and what it loads."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from rankscope.cli.main import COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(rankscope, name: str) -> None:
+    ran = rankscope(name, "--help")
+    assert ran.status == 0 and ran.err == ""
+    assert f"rankscope {name}" in " ".join(ran.out.split()).split("Example:")[1]
+    assert "--json" in ran.out
+
+
+def test_help_lists_every_command(rankscope) -> None:
+    ran = rankscope("--help")
+    assert ran.status == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in ran.out
+    nothing = rankscope()
+    assert nothing.status == 2 and nothing.out == ran.out
+
+
+def test_version(rankscope) -> None:
+    assert rankscope("--version") == (0, version("rankscope") + "\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense"], ["report"], ["report", "a", "b"], ["report", "--nonsense", "x"], ["query", "x"], ["--nonsense"], ["runs", "a", "b"],
+     ["query", "x", "SELECT 1", "--json", "--csv"], ["schema", "--json", "--markdown"], ["schema", "nonsense"], ["seal"], ["verify"]],
+)  # fmt: skip
+def test_wrong_usage_is_one_line_and_status_2(rankscope, arguments: list[str]) -> None:
+    ran = rankscope(*arguments)
+    assert ran.status == 2 and ran.out == ""
+    assert ran.err.startswith("rankscope: ") and ran.err.count("\n") == 1
+
+
+def test_help_and_usage_errors_load_nothing_heavy() -> None:
+    program = (
+        "import sys; from rankscope.cli.main import run; run(['--help']); run(['report']);"
+        "sys.exit(', '.join({'duckdb', 'pyarrow', 'rich', 'numpy', 'torch'} & set(sys.modules)) or 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr.splitlines()[1:]) == (0, [])
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    program = "from rankscope.cli.main import main; main(['schema', '--markdown'])"
+    first = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert first.stdout is not None and first.stderr is not None
+    first.stdout.close()
+    error = first.stderr.read()
+    first.stderr.close()
+    assert first.wait(60) == 0 and error == b""
