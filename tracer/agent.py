@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from rankscope.schema import paths
 from rankscope.schema.leftovers import folder_run, run_of
-from rankscope.schema.process_rows import PlacedRow
+from rankscope.schema.process_rows import PlacedRow, this_boot
 from rankscope.schema.process_state import RunRef
 
 from .drain import Batch, ProcessDrain, remove_files
@@ -138,7 +138,7 @@ class NodeAgent:
             me = AgentIdentity(
                 node=drain.state.node,
                 token=f"{self._token}{self._num_writers:x}",
-                boot_id=str(drain.state.process.get("boot_id") or ""),
+                boot_id=this_boot(),
                 lock=str(self.folder / paths.AGENT_LOCK),
                 folder=self.folder,
             )

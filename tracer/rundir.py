@@ -20,6 +20,7 @@ from rankscope.schema.process_state import RunRef
 from rankscope.schema.version import ONTOLOGY_VERSION
 
 _CHUNK: Final = 1 << 20
+_OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 STAGED: Final = ".staged"
 """Ending of files that are not whole yet; no reader looks at them."""
 
@@ -86,14 +87,14 @@ class RunDir:
             sync(staged)
             os.replace(staged, f"{self._root}/{name}")
             return
-        with open(staged, "rb") as source, self._files.open_output_stream(f"{self._root}/{name}") as target:
+        with open(staged, "rb") as source, self._open_output(self._files, name) as target:
             shutil.copyfileobj(source, target, _CHUNK)
         os.unlink(staged)
 
     def write(self, name: str, data: bytes) -> None:
         """Write a small file at once."""
         if self._files is not None:
-            with self._files.open_output_stream(f"{self._root}/{name}") as target:
+            with self._open_output(self._files, name) as target:
                 target.write(data)
             return
         path = self.local_path(name)
@@ -157,6 +158,13 @@ class RunDir:
             self._files.delete_file(f"{self._root}/{name}")
         except FileNotFoundError:
             return
+
+    def _open_output(self, files: pafs.FileSystem, name: str) -> Any:
+        """An object store has no folders; other file systems want theirs made."""
+        path = f"{self._root}/{name}"
+        if files.type_name not in _OBJECT_STORES:
+            files.create_dir(path.rpartition("/")[0], recursive=True)
+        return files.open_output_stream(path)
 
     def remove_empty(self, folder: str) -> None:
         """Delete a folder and those above it inside the run, as far as they are empty."""
