@@ -38,21 +38,12 @@ class Node:
 
     def sealed(self, table: str) -> list[dict[str, Any]]:
         """The rows of the sealed files of a table, in file order."""
-        place, found = RunDir(str(self.run_dir)), []
-        for name in sealed_names(place):
-            if name.split("/")[0] == table:
-                found += conform(pq.read_table(self.run_dir / name, partitioning=None), table).to_pylist()
-        return found
+        paths = sealed_paths(self.run_dir, table)
+        return [row for path in paths for row in conform(pq.read_table(path, partitioning=None), table).to_pylist()]
 
     def everything(self, table: str) -> list[dict[str, Any]]:
         """What a reader sees of a table: sealed files, then streams, then leftovers; one row a key."""
-        parts = [conform(pq.read_table(path, partitioning=None), table) for path in self._sealed_paths(table)]
-        parts += [read_stream(str(path), table) for path in sorted(self.run_dir.glob(f"live/*/{table}.*.arrows"))]
-        for leftover in find_leftovers(str(self.run_dir)):
-            parts += [rows for key, rows in leftover.tables().items() if key[0] == table]
-        if not parts:
-            return []
-        return merge_rows(pa.concat_tables(parts).unify_dictionaries(), table).to_pylist()
+        return read_everything(self.run_dir, table)
 
     def local_files(self) -> list[str]:
         """Names of the journals, rings and spooled files that are left on the node."""
@@ -65,12 +56,24 @@ class Node:
         """Every sealed file is as the index says, nothing is unsealed, and any Parquet tool reads it."""
         assert verify(str(self.run_dir)).problems == ()
         for table in TABLES:
-            for path in self._sealed_paths(table):
+            for path in sealed_paths(self.run_dir, table):
                 duckdb.sql(f"SELECT count(*) FROM '{path}'").fetchall()
 
-    def _sealed_paths(self, table: str) -> list[Path]:
-        place = RunDir(str(self.run_dir))
-        return [self.run_dir / name for name in sealed_names(place) if name.split("/")[0] == table]
+
+def read_everything(run_dir: Path, table: str) -> list[dict[str, Any]]:
+    """What a reader sees of a table: sealed files, then streams, then leftovers; one row a key."""
+    parts = [conform(pq.read_table(path, partitioning=None), table) for path in sealed_paths(run_dir, table)]
+    parts += [read_stream(str(path), table) for path in sorted(run_dir.glob(f"live/*/{table}.*.arrows"))]
+    for leftover in find_leftovers(str(run_dir)):
+        parts += [rows for key, rows in leftover.tables().items() if key[0] == table]
+    if not parts:
+        return []
+    return merge_rows(pa.concat_tables(parts).unify_dictionaries(), table).to_pylist()
+
+
+def sealed_paths(run_dir: Path, table: str) -> list[Path]:
+    """The sealed files of a table."""
+    return [run_dir / name for name in sealed_names(RunDir(str(run_dir))) if name.split("/")[0] == table]
 
 
 def make_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
@@ -82,4 +85,4 @@ def make_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(tmp_path)
 
 
-__all__ = ["NODE", "Node", "make_node"]
+__all__ = ["NODE", "Node", "make_node", "read_everything"]
