@@ -1,7 +1,7 @@
 """A recorder that keeps rows in memory, and the hooks installed on it."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -99,7 +99,7 @@ def _value(enum: str, number: int) -> str:
     return ENUMS[enum][number - 1]
 
 
-def install(recorder: Any, undo: ExitStack, *names: str) -> None:
+def install_hooks(recorder: Any, undo: ExitStack, *names: str) -> None:
     """Install hooks by their names in the registry."""
     for spec in HOOKS:
         if spec.name in names:
@@ -116,5 +116,11 @@ def recorder() -> ListRecorder:
 def watched(recorder: ListRecorder) -> Iterator[ListRecorder]:
     """The recorder, with the hooks for steps and phases installed."""
     with ExitStack() as undo:
-        install(recorder, undo, "steps", "phases")
+        install_hooks(recorder, undo, "steps", "phases")
         yield recorder
+
+
+@pytest.fixture
+def install() -> Callable[..., None]:
+    """`install(recorder, undo, *names)`: install hooks by their names in the registry."""
+    return install_hooks
