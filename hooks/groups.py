@@ -46,8 +46,9 @@ class Group:
         self.transfers: dict[tuple[int, int, int], Callable[[], int]] = {}
 
     def global_rank(self, group_rank: int) -> int:
-        """The global rank of a rank inside this group; -1 stays -1 (any source)."""
-        return self.members[group_rank] if self.members is not None and group_rank >= 0 else group_rank
+        """The global rank of a rank inside this group; -1 (any source) and a wrong rank stay as they are."""
+        members = self.members
+        return members[group_rank] if members is not None and 0 <= group_rank < len(members) else group_rank
 
     def take_transfer(self, src: int, dst: int, tag: int) -> int:
         """The next sequence number from global rank src to dst under tag."""
