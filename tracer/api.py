@@ -101,12 +101,17 @@ def span(kind_or_name: str) -> AbstractContextManager[object]:
     return _NOTHING if _session is None else _session.span(kind_or_name)
 
 
+def is_off(environment: Mapping[str, str]) -> bool:
+    """True for RANKSCOPE=0: nothing is loaded, nothing patched."""
+    return environment.get("RANKSCOPE", "").strip() == "0"
+
+
 def _attach(given: Mapping[str, Any]) -> "Session | Off":
     global _session, _num_attached
-    from .settings import from_environment, is_off, with_arguments
-
     if is_off(os.environ):
         return Off()
+    from .settings import from_environment, with_arguments
+
     if _session is not None:
         _session.update(with_arguments(_session.settings, given))
         return _session

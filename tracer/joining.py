@@ -2,8 +2,12 @@
 
 The run id is RANKSCOPE_RUN_ID, else made from what outlives an elastic restart: the launcher, where torchrun is one;
 else rank 0's own identity. Each `init_process_group` begins an incarnation: rank 0's restart count x 1000 + its ordinal
-in rank 0's process. Nobody ever waits: `store.check` asks, at joining, at step boundaries and from the watch, less and
-less often. Whoever never learns it is bound to the run of its launch folder by the reader.
+in rank 0's process. Nobody ever waits: `store.check` asks, at step boundaries and from the watch, less and less often.
+Whoever never learns it is bound to the run of its launch folder by the reader.
+
+torchrun may keep its store across a restart (its rendezvous store is shared with the workers), and with it the answer
+for the attempt before. Rank 0 overwrites that before it can issue a collective; so nobody asks before the first step is
+over or a second has passed, and an answer older than the asking process is not believed at first.
 """
 
 import json
@@ -25,6 +29,10 @@ RESTART_FACTOR: Final = 1000
 KEY: Final = "rankscope/run/{ordinal}"
 FIRST_PAUSE_NS: Final = 20_000_000
 LONGEST_PAUSE_NS: Final = 60_000_000_000
+STALE_NS: Final = 5_000_000_000
+"""An answer published so long before this process began is an earlier attempt's (less could be the hosts' clocks)."""
+DOUBT_NS: Final = 60_000_000_000
+"""For so long after joining. Then the clocks are wrong, rather than the answer."""
 MAX_FAILURES: Final = 3
 """Errors of the store after which it is left alone."""
 
@@ -55,6 +63,7 @@ class _Pending:
     rank: int
     world_size: int
     from_record: int
+    joined_ns: int
 
 
 class Joining:
@@ -69,6 +78,7 @@ class Joining:
         self.run: Run | None = None
         """The run joined; None before, and while it is not known yet."""
         self._settings, self._write, self._num_records = settings, write, num_records
+        self._started_ns = identity.started_ns
         self._pending: _Pending | None = None
         self._num_polls = self._num_failures = self._next_ns = 0
         self.round_trip_ns: int | None = None
@@ -78,14 +88,15 @@ class Joining:
         """The default process group exists."""
         ordinal = _next_ordinal()
         self.rank, self.world_size, self.run = rank, world_size, None
-        pending = _Pending(store, KEY.format(ordinal=ordinal), rank, world_size, self._num_records())
+        pending = _Pending(
+            store, KEY.format(ordinal=ordinal), rank, world_size, self._num_records(), time.monotonic_ns()
+        )
         if rank == 0:
             run = Run(self.own.run_id, self.own.run_dir, restart_count() * RESTART_FACTOR + ordinal)
             self._bind(run, pending)
-            store.set(pending.key, json.dumps([run.run_id, run.run_dir, run.incarnation]))
+            store.set(pending.key, json.dumps([run.run_id, run.run_dir, run.incarnation, time.time_ns()]))
         else:
             self._pending, self._num_polls, self._num_failures, self._next_ns = pending, 0, 0, 0
-            self.poll()
 
     def left(self) -> None:
         """The default process group goes: ask for the last time, and let go of its store."""
@@ -128,13 +139,19 @@ class Joining:
             self.round_trip_ns = time.monotonic_ns() - begun_ns
             if not is_there:
                 return None
-            run_id, run_dir, incarnation = json.loads(pending.store.get(pending.key))
+            run_id, run_dir, incarnation, published_ns = json.loads(pending.store.get(pending.key))
+            if self._is_stale(int(published_ns), pending):
+                return None
             return Run(str(run_id), self._settings.run_dir or str(run_dir), int(incarnation))
         except (RuntimeError, ValueError, TypeError):  # torch's store errors are RuntimeErrors
             self._num_failures += 1
             if self._num_failures >= MAX_FAILURES:
                 self._pending = None
             return None
+
+    def _is_stale(self, published_ns: int, pending: _Pending) -> bool:
+        is_older = self._started_ns is not None and published_ns < self._started_ns - STALE_NS
+        return is_older and time.monotonic_ns() < pending.joined_ns + DOUBT_NS
 
     def _bind(self, run: Run, pending: _Pending) -> None:
         self.run = run

@@ -77,11 +77,6 @@ def with_arguments(settings: Settings, arguments: Mapping[str, Any]) -> Settings
     return replace(settings, **found)
 
 
-def is_off(environment: Mapping[str, str]) -> bool:
-    """True for RANKSCOPE=0: nothing is loaded, nothing patched."""
-    return environment.get("RANKSCOPE", "").strip() == "0"
-
-
 def _read(name: str, value: Any, read: Callable[[Any], _Value]) -> _Value:
     try:
         return read(value)

@@ -83,6 +83,7 @@ def test_the_others_learn_it_and_are_bound_from_where_they_joined(clock):
     other, told = make(Settings(), num_records=7)
     other.joined(1, 2, store)
     assert other.is_pending and told == []
+    assert store.num_checks == 0  # what is there already could be an earlier attempt's
     module._num_joined = 0
     first.joined(0, 2, store)
     clock[0] += 10**9
@@ -111,11 +112,36 @@ def test_a_store_that_fails_is_left_alone(clock):
     assert store.num_checks == module.MAX_FAILURES and not joining.is_pending and told == []
 
 
+def test_an_answer_from_before_a_restart_is_not_believed(clock):
+    store = Store()
+    long_ago = (identify().started_ns or 0) - 2 * module.STALE_NS
+    store.set(module.KEY.format(ordinal=0), f'["a","/d",0,{long_ago}]')
+    joining, told = make()
+    joining.joined(1, 2, store)
+    joining.poll()
+    assert joining.is_pending and told == []
+    clock[0] += 10**9
+    store.set(module.KEY.format(ordinal=0), f'["a","/d",1000,{time.time_ns()}]')
+    joining.poll()
+    assert told[0]["incarnation"] == 1000
+
+
+def test_clocks_that_disagree_do_not_lose_a_rank(clock):
+    store = Store()
+    store.set(module.KEY.format(ordinal=0), '["a","/d",0,5]')
+    joining, told = make()
+    joining.joined(1, 2, store)
+    joining.poll()
+    clock[0] += 2 * module.DOUBT_NS
+    joining.poll()
+    assert told[0]["run_id"] == "a"
+
+
 def test_leaving_asks_for_the_last_time(clock):
     store = Store()
     joining, told = make()
     joining.joined(1, 2, store)
-    store.set(module.KEY.format(ordinal=0), '["a","/d",3]')
+    store.set(module.KEY.format(ordinal=0), f'["a","/d",3,{time.time_ns()}]')
     joining.left()
     assert told[0]["incarnation"] == 3 and not joining.is_pending
 
@@ -133,9 +159,10 @@ def test_every_process_group_and_every_restart_is_an_incarnation(monkeypatch):
 
 def test_the_users_run_directory_wins_over_the_published_one():
     store = Store()
-    store.set(module.KEY.format(ordinal=0), '["a","/theirs",0]')
+    store.set(module.KEY.format(ordinal=0), f'["a","/theirs",0,{time.time_ns()}]')
     joining, _ = make(Settings(run_dir="/mine"))
     joining.joined(1, 2, store)
+    joining.poll()
     assert joining.run == Run("a", "/mine", 0)
 
 

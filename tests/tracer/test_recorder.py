@@ -249,4 +249,10 @@ def test_too_many_hooks_are_refused(recorder):
 def test_a_complete_row_needs_one_call(recorder):
     recorder.write(STEP, 5, 1, 2, 8, 16, 0, 1, 0, 0)
     (row,) = rows(recorder, STEP.kind)
-    assert (row["global_step"], row["start_ns"], row["end_ns"], row["samples"], row["boundary"]) == (5, 1, 2, 8, "explicit")
+    assert (row["global_step"], row["start_ns"], row["end_ns"], row["samples"], row["boundary"]) == (
+        5,
+        1,
+        2,
+        8,
+        "explicit",
+    )

@@ -8,7 +8,8 @@ import pytest
 from rankscope.hooks.registry import HOOKS
 from rankscope.schema.errors import SettingsError
 from rankscope.tracer import settings as module
-from rankscope.tracer.settings import Settings, from_environment, is_off, with_arguments
+from rankscope.tracer.api import is_off
+from rankscope.tracer.settings import Settings, from_environment, with_arguments
 
 DEFAULT_HOOKS = {spec.name for spec in HOOKS if spec.default_on}
 
