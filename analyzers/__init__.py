@@ -1,1 +1,1 @@
-"""What is concluded from a run: the run reader, and one file per question with its SQL beside it. Never imports torch."""
+"""What is concluded from a run: the run reader, and one file per question, its SQL beside it. Never imports torch."""

@@ -1,8 +1,8 @@
 """The run in brief: what it is, its ranks, its steps and how their durations are distributed.
 
 A step's duration runs from the end of the previous boundary to the end of its own, the wait for data included. Counted
-are steps that ended, that the job did not leave out, and that are not the first of their incarnation (it holds the start
-of the job). The distribution is over ranks and steps; p50, p95, p99 are within 1 %, the maximum is exact.
+are steps that ended, that the job did not leave out, and that are not the first of their incarnation (it holds the
+start of the job). The distribution is over ranks and steps; p50, p95, p99 are within 1 %, the maximum is exact.
 """
 
 from collections import defaultdict
@@ -102,17 +102,30 @@ def brief(run: Run, coverage: float | None = None) -> Brief:
         by_rank[incarnation, rank].append((bucket, count))
     histogram = _total(buckets)
     told = Evidence(
-        run, ANALYZER, statement(ANALYZER, "step_durations"), ("step",), coverage, left_out=LEFT_OUT,
-        predicate="end_ns >= start_ns AND left_out IS NULL AND step > 0", caveats=("quantiles within 1 % (logarithmic buckets)",),
-    )  # fmt: skip
+        run,
+        ANALYZER,
+        statement(ANALYZER, "step_durations"),
+        ("step",),
+        coverage,
+        left_out=LEFT_OUT,
+        predicate="end_ns >= start_ns AND left_out IS NULL AND step > 0",
+        caveats=("quantiles within 1 % (logarithmic buckets)",),
+    )
     longest = run.rows(statement(ANALYZER, "longest_steps"))
     ranks = _ranks(run, by_rank)
     series = run.rows(statement(ANALYZER, "step_series").replace("{columns}", str(SERIES_COLUMNS)))
     return Brief(
-        _about(run), ranks, _num_steps(run, ranks, coverage), _durations(told, histogram, longest),
-        _tail_ratio(told, histogram, longest), _skipped(run, ranks, coverage), histogram, tuple(SeriesPoint(*row[1:]) for row in series),
-        longest[0] if longest else None, tuple(run.rows(statement(ANALYZER, "boundaries"))),
-    )  # fmt: skip
+        _about(run),
+        ranks,
+        _num_steps(run, ranks, coverage),
+        _durations(told, histogram, longest),
+        _tail_ratio(told, histogram, longest),
+        _skipped(run, ranks, coverage),
+        histogram,
+        tuple(SeriesPoint(*row[1:]) for row in series),
+        longest[0] if longest else None,
+        tuple(run.rows(statement(ANALYZER, "boundaries"))),
+    )
 
 
 def _about(run: Run) -> About:
@@ -121,7 +134,9 @@ def _about(run: Run) -> About:
     processes = run.rows(statement(ANALYZER, "processes"))
     names = ("dp", "tp", "pp", "cp", "ep", "sharding", "precision")
     layout = tuple((name, str(value)) for name, value in zip(names, said[8:15], strict=True) if value is not None)
-    spans = [row[2] - row[1] for row in run.rows(statement(ANALYZER, "window")) if row[1] is not None and row[2] is not None]
+    spans = [
+        row[2] - row[1] for row in run.rows(statement(ANALYZER, "window")) if row[1] is not None and row[2] is not None
+    ]
     return About(
         run.run_id, said[1], said[2], said[3], said[4], said[7], layout, len({row[3] for row in processes if row[3]}),
         len({row[2] for row in processes}), tuple(sorted({row[0] or 0 for row in processes})), max(spans, default=None),
@@ -137,15 +152,24 @@ def _ranks(run: Run, by_rank: dict[tuple[int, int | None], Histogram]) -> tuple[
         key = (incarnation or 0, rank)
         seen.add(key)
         found.append(_rank_line(key, host or "", pid, exit_kind or "unknown", steps.get(key), by_rank.get(key, [])))
-    found += [_rank_line(key, "", None, "unknown", row, by_rank.get(key, [])) for key, row in steps.items() if key not in seen]
+    found += [
+        _rank_line(key, "", None, "unknown", row, by_rank.get(key, [])) for key, row in steps.items() if key not in seen
+    ]
     return tuple(found)
 
 
 def _rank_line(
-    key: tuple[int, int | None], host: str, pid: int | None, exit_kind: str, row: tuple[int, ...] | None, histogram: Histogram
-) -> RankLine:  # fmt: skip
+    key: tuple[int, int | None],
+    host: str,
+    pid: int | None,
+    exit_kind: str,
+    row: tuple[int, ...] | None,
+    histogram: Histogram,
+) -> RankLine:
     num_steps, num_counted, _, longest, skipped = row[2:7] if row else (0, 0, None, None, 0)
-    return RankLine(*key, host, pid, exit_kind, num_steps, num_counted, quantile(histogram, 0.5, longest), longest, skipped)
+    return RankLine(
+        *key, host, pid, exit_kind, num_steps, num_counted, quantile(histogram, 0.5, longest), longest, skipped
+    )
 
 
 def _total(buckets: list[tuple[int, int | None, int, int]]) -> Histogram:
@@ -171,7 +195,9 @@ def _durations(told: Evidence, histogram: Histogram, longest: list[Row]) -> tupl
     most = longest[0][0] if longest else None
     values = {name: quantile(histogram, share, most) for name, share in _SHARES} | {"max": most}
     return tuple(
-        told.measurement("step.duration", value, {"statistic": name}, total, reason="" if value is not None else _NO_STEP)
+        told.measurement(
+            "step.duration", value, {"statistic": name}, total, reason="" if value is not None else _NO_STEP
+        )
         for name, value in values.items()
     )
 

@@ -1,11 +1,11 @@
 """Communication by group and operation: how many, how large, how long, and how long the host waited.
 
-Everything here is what a host saw. `collective.duration` (issue to completion on one rank) includes waiting for the other
-members, so the rank that comes last shows the shortest one: durations name nobody. `collective.transfer` is the
+Everything here is what a host saw. `collective.duration` (issue to completion on one rank) includes waiting for the
+other members, so the rank that comes last shows the shortest one: durations name nobody. `collective.transfer` is the
 completion (median over the members) minus the last arrival, `collective.wait` the last arrival minus each member's own;
 both only for operations after which all members go on together, whose members share one host clock and all left a
-completion. Completions learnt by `wait` or `poll` are upper bounds. Waits inside C++ (DDP's reducer)
-are not visible to the host: they are counted as "inside backward", never as zero.
+completion. Completions learnt by `wait` or `poll` are upper bounds. Waits inside C++ (DDP's reducer) are not visible to
+the host: they are counted as "inside backward", never as zero.
 """
 
 from collections import defaultdict
@@ -24,7 +24,9 @@ from .statements import statement
 ANALYZER: Final = "communication"
 _SHARES: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 _MATCHED: Final = ("collective", "process", "process_group")
-_ASYMMETRIC: Final = frozenset({"send", "recv", "broadcast", "broadcast_coalesced", "reduce", "gather", "scatter", "coalesced", "other"})
+_ASYMMETRIC: Final = frozenset(
+    {"send", "recv", "broadcast", "broadcast_coalesced", "reduce", "gather", "scatter", "coalesced", "other"}
+)
 """Operations of which the members do not all end together."""
 _ONCE: Final = "_matched_operation"
 _Key = tuple[str, str]
@@ -32,7 +34,9 @@ _Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """All operations of one group and kind. The measurements of a distribution carry scope.statistic p50, p95, p99, max."""
+    """All operations of one group and kind. The measurements of a distribution carry scope.statistic p50, p95, p99,
+    max.
+    """
 
     group: Group
     op: str
@@ -92,7 +96,9 @@ def communication(run: Run, coverage: float | None = None) -> Communication:
     groups = read_groups(run)
     told = _Distributions(run, coverage)
     operations = [_operations(told, groups, row) for row in run.rows(statement(ANALYZER, "operations"))]
-    operations.sort(key=lambda item: (-int(item.bytes.value or 0), -int(item.count.value or 0), item.group.label, item.op))
+    operations.sort(
+        key=lambda item: (-int(item.bytes.value or 0), -int(item.count.value or 0), item.group.label, item.op)
+    )
     share, waits = _host_waits(run, coverage)
     return Communication(tuple(operations), _unfinished(run, groups), waits, share)
 
@@ -115,7 +121,9 @@ class _Distributions:
 
     def evidence(self, name: str, timing_source: str = "", tables: tuple[str, ...] = ("collective",)) -> Evidence:
         """What the measurements of one statement have in common."""
-        return Evidence(self.run, ANALYZER, statement(ANALYZER, name), tables, self.coverage, timing_source=timing_source)
+        return Evidence(
+            self.run, ANALYZER, statement(ANALYZER, name), tables, self.coverage, timing_source=timing_source
+        )
 
 
 def _at_once(name: str) -> str:
@@ -124,27 +132,79 @@ def _at_once(name: str) -> str:
 
 
 def _operations(told: _Distributions, groups: dict[str | None, Group], row: Row) -> Operations:
-    (group_id, op, num, bytes_in, num_with_bytes, least, most, num_ranks, num_unfinished, num_failed, num_wait, num_poll,
-     num_device, num_inside) = row  # fmt: skip
+    (
+        group_id,
+        op,
+        num,
+        bytes_in,
+        num_with_bytes,
+        least,
+        most,
+        num_ranks,
+        num_unfinished,
+        num_failed,
+        num_wait,
+        num_poll,
+        num_device,
+        num_inside,
+    ) = row
     key, op = (group_id, op), op or "unknown"
     group = groups.get(group_id) or Group.unknown(group_id)
     scope = {"group": group.label, "group_id": group_id, "op": op}
     source = _source(num, num_wait, num_poll, num_device)
     counted = told.evidence("operations", source)
     return Operations(
-        group, op, num_ranks, counted.measurement("collective.count", num, scope, num),
-        counted.measurement("collective.bytes", int(bytes_in) if num_with_bytes else None, scope, num_with_bytes,
-                            reason="" if num_with_bytes else "no operation told its bytes"),
-        least, most, counted.measurement("collective.unfinished", num_unfinished, scope, num), num_failed, num_inside, source,
-        _distribution(told.evidence("durations", source), "collective.duration", scope, told.durations[key],
-                      told.longest.get(key), "no completion was seen"),
-        _distribution(told.evidence("host_waits", source), "collective.host_wait", scope, told.host_waits[key],
-                      told.longest_host_waits.get(key), _no_wait(num, num_inside), _inside(num_inside)),
-        _matched(told.evidence("transfers", source, _MATCHED), "collective.transfer", scope, told.transfers[key],
-                 told.longest_transfers.get(key), group),
-        _matched(told.evidence("arrival_waits", source, _MATCHED), "collective.wait", scope, told.waits[key],
-                 told.longest_waits.get(key), group),
-    )  # fmt: skip
+        group,
+        op,
+        num_ranks,
+        counted.measurement("collective.count", num, scope, num),
+        counted.measurement(
+            "collective.bytes",
+            int(bytes_in) if num_with_bytes else None,
+            scope,
+            num_with_bytes,
+            reason="" if num_with_bytes else "no operation told its bytes",
+        ),
+        least,
+        most,
+        counted.measurement("collective.unfinished", num_unfinished, scope, num),
+        num_failed,
+        num_inside,
+        source,
+        _distribution(
+            told.evidence("durations", source),
+            "collective.duration",
+            scope,
+            told.durations[key],
+            told.longest.get(key),
+            "no completion was seen",
+        ),
+        _distribution(
+            told.evidence("host_waits", source),
+            "collective.host_wait",
+            scope,
+            told.host_waits[key],
+            told.longest_host_waits.get(key),
+            _no_wait(num, num_inside),
+            _inside(num_inside),
+        ),
+        _matched(
+            told.evidence("transfers", source, _MATCHED),
+            "collective.transfer",
+            scope,
+            told.transfers[key],
+            told.longest_transfers.get(key),
+            group,
+        ),
+        _matched(
+            told.evidence("arrival_waits", source, _MATCHED),
+            "collective.wait",
+            scope,
+            told.waits[key],
+            told.longest_waits.get(key),
+            group,
+        ),
+    )
 
 
 def _distribution(
@@ -154,9 +214,16 @@ def _distribution(
     total = sum(count for _, count in histogram)
     values = {statistic: quantile(histogram, share, longest) for statistic, share in _SHARES} | {"max": longest}
     return tuple(
-        told.measurement(name, value, {**scope, "statistic": statistic}, total, caveats=caveats, reason="" if value is not None else reason)
+        told.measurement(
+            name,
+            value,
+            {**scope, "statistic": statistic},
+            total,
+            caveats=caveats,
+            reason="" if value is not None else reason,
+        )
         for statistic, value in values.items()
-    )  # fmt: skip
+    )
 
 
 def _matched(
@@ -168,18 +235,25 @@ def _matched(
         reason = "nobody told the members of the group"
     else:
         reason = "no operation of which all members, on one host clock, left a completion"
-    return _distribution(told, name, scope, histogram, longest, reason, ("completions by wait or poll are upper bounds",))
-
-
+    return _distribution(
+        told, name, scope, histogram, longest, reason, ("completions by wait or poll are upper bounds",)
+    )
 
 
 def _source(num: int, num_wait: int, num_poll: int, num_device: int) -> str:
-    parts = [(num_wait, "wait"), (num_poll, "poll"), (num_device, "device"), (num - num_wait - num_poll - num_device, "none")]
+    parts = [
+        (num_wait, "wait"),
+        (num_poll, "poll"),
+        (num_device, "device"),
+        (num - num_wait - num_poll - num_device, "none"),
+    ]
     return ", ".join(f"{name} {round(100 * count / num)} %" for count, name in parts if count)
 
 
 def _no_wait(num: int, num_inside: int) -> str:
-    return "waited for inside backward, where the host cannot see it" if num_inside == num else "nobody waited on the host"
+    return (
+        "waited for inside backward, where the host cannot see it" if num_inside == num else "nobody waited on the host"
+    )
 
 
 def _inside(num_inside: int) -> tuple[str, ...]:
@@ -203,7 +277,9 @@ def _host_waits(run: Run, coverage: float | None) -> tuple[Measurement, tuple[Me
     rows = run.rows(statement(ANALYZER, "wait_time"))
     none = "no host-visible wait inside a counted step" if rows else "no counted step"
     waits = tuple(
-        told.measurement("time.host_wait", wait if num_waits else None, {"rank": rank}, num_steps, reason="" if num_waits else none)
+        told.measurement(
+            "time.host_wait", wait if num_waits else None, {"rank": rank}, num_steps, reason="" if num_waits else none
+        )
         for rank, wait, _, num_steps, num_waits in rows
     )
     stepped, num_steps = sum(row[2] for row in rows), sum(row[3] for row in rows)

@@ -1,7 +1,7 @@
 """How much of the run is in the dataset, what is missing and why, and what the capture itself cost.
 
-Expected rows of a process: the ring records it claimed (its number of records, or the highest record number seen, if that
-is more). A rank of the world that left nothing counts as many as the mean of the ranks that are there. Coverage is
+Expected rows of a process: the ring records it claimed (its number of records, or the highest record number seen, if
+that is more). A rank of the world that left nothing counts as many as the mean of the ranks that are there. Coverage is
 present / expected: 3 of 4 ranks with 90 of 100 rows each: 270 / (300 + 100) = 0.675.
 
 Cost: every 64th hook entry is timed; per hook and process the total is estimated as calls x mean, its variance as
@@ -26,7 +26,9 @@ LEVEL: Final = 0.95
 _Z: Final = 1.96
 """Two-sided 95 % of the normal distribution."""
 _SQUARE_UNIT_NS2: Final = 1_000_000
-"""The ring keeps squares in whole us^2, rounded down: one unit each is added back, so that intervals are never too narrow."""
+"""The ring keeps squares in whole us^2, rounded down: one unit each is added back, so that intervals are never too
+narrow.
+"""
 _MIN_TIMED: Final = 30
 """Timed entries below which a normal interval means nothing."""
 
@@ -88,7 +90,13 @@ def coverage(run: Run) -> Coverage:
         expected += round(expected / max(1, there) * len(missing))
         share = present / expected
     seen = Evidence(run, ANALYZER, statement(ANALYZER, "records"), _ring_tables(), share)
-    value = seen.measurement("capture.coverage", share, {}, present, reason="" if share is not None else "no process says how many rows it wrote")
+    value = seen.measurement(
+        "capture.coverage",
+        share,
+        {},
+        present,
+        reason="" if share is not None else "no process says how many rows it wrote",
+    )
     hooks = run.rows(statement(ANALYZER, "hooks"))
     told = Evidence(run, ANALYZER, statement(ANALYZER, "hooks"), ("capture",), share)
     ended: dict[str, list[int]] = defaultdict(list)
@@ -133,7 +141,11 @@ def _rows(run: Run, share: float | None) -> tuple[Measurement, ...]:
         if run.size(table).num_rows:
             sql = statement(ANALYZER, "tables").replace("{table}", table)
             count = run.rows(sql)[0][0]
-            found.append(Evidence(run, ANALYZER, sql, (table,), share).measurement("capture.rows", count, {"table": table}, count))
+            found.append(
+                Evidence(run, ANALYZER, sql, (table,), share).measurement(
+                    "capture.rows", count, {"table": table}, count
+                )
+            )
     return tuple(found)
 
 
@@ -171,7 +183,11 @@ def _hook_states(hooks: list[Row]) -> tuple[HookState, ...]:
         off = tuple(sorted({row[1] for row in rows if row[4] is False and row[1] is not None}))
         why = next((row[5] for row in rows if row[5]), "")
         tiers = tuple(sorted({row[3] for row in rows if row[3]}))
-        found.append(HookState(hook, tiers, len(rows), off, why, sum(row[8] or 0 for row in rows), sum(row[9] or 0 for row in rows)))
+        found.append(
+            HookState(
+                hook, tiers, len(rows), off, why, sum(row[8] or 0 for row in rows), sum(row[9] or 0 for row in rows)
+            )
+        )
     return tuple(found)
 
 
@@ -182,22 +198,40 @@ def _overhead(run: Run, told: Evidence, hooks: list[Row]) -> Measurement:
         if timed:
             mean = total_ns / timed
             spread = max(0.0, squares / timed + _SQUARE_UNIT_NS2 - mean * mean) * timed / max(1, timed - 1)
-            spent, variance, timed_calls = spent + calls * mean, variance + calls * calls * spread / timed, timed_calls + timed
+            spent, variance, timed_calls = (
+                spent + calls * mean,
+                variance + calls * calls * spread / timed,
+                timed_calls + timed,
+            )
             procs.add(row[0])
     observed, against = _observed_ns(run, procs)
     if not timed_calls or not observed:
-        return told.measurement("capture.overhead", None, {}, timed_calls, reason="no hook entry was timed" if not timed_calls else "no step and no other row tells how long the ranks ran")
+        return told.measurement(
+            "capture.overhead",
+            None,
+            {},
+            timed_calls,
+            reason="no hook entry was timed"
+            if not timed_calls
+            else "no step and no other row tells how long the ranks ran",
+        )
     half = _Z * math.sqrt(variance)
     interval = None
     if timed_calls >= _MIN_TIMED:
         low, high = max(0.0, spent - half) / observed, (spent + half) / observed
         interval = Interval(low, high, LEVEL, "normal, hook entries timed 1 in 64, per hook and process")
-    return told.measurement("capture.overhead", spent / observed, {}, timed_calls, interval=interval, caveats=(against,))
+    return told.measurement(
+        "capture.overhead", spent / observed, {}, timed_calls, interval=interval, caveats=(against,)
+    )
 
 
 def _observed_ns(run: Run, procs: set[int]) -> tuple[int, str]:
     steps = {proc: step_ns for proc, step_ns in run.rows(statement(ANALYZER, "step_time")) if proc in procs}
     if len(steps) == len(procs) and steps:
         return sum(steps.values()), "share of the time inside steps"
-    spans = {row[0]: row[4] - row[3] for row in run.rows(statement(ANALYZER, "records")) if row[0] in procs and row[3] is not None}
+    spans = {
+        row[0]: row[4] - row[3]
+        for row in run.rows(statement(ANALYZER, "records"))
+        if row[0] in procs and row[3] is not None
+    }
     return sum(spans.values()), "share of the time between the first and the last row of each rank"

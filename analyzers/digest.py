@@ -21,7 +21,7 @@ _BLOCK_BYTES: Final = 1 << 22
 
 
 def dataset_digest(place: Place, listing: Listing, unsealed: Unsealed) -> str:
-    """32 hex digits that depend on the content of the run only, not on where it lies or in which order it was listed."""
+    """32 hex digits that depend only on the content of the run, not on its place or on the order of its files."""
     known = _indexed(place, listing)
     parts = []
     for item in listing.sealed:

@@ -32,7 +32,11 @@ def read_groups(run: Run) -> dict[str | None, Group]:
         members = unfold(starts, strides, counts)
         label = _label(dimension, description, size, world, members)
         if label in taken:
-            label = f"{label} ({backend or group_id[:8]})" if f"{label} ({backend})" not in taken else f"{label} {group_id[:8]}"
+            label = (
+                f"{label} ({backend or group_id[:8]})"
+                if f"{label} ({backend})" not in taken
+                else f"{label} {group_id[:8]}"
+            )
         taken.add(label)
         found[group_id] = Group(group_id, label, backend or "", size, members)
     return found
@@ -57,7 +61,9 @@ def ranks_in_words(ranks: tuple[int, ...]) -> str:
     return ", ".join(parts)
 
 
-def _label(dimension: str | None, description: str | None, size: int | None, world: int, members: tuple[int, ...]) -> str:
+def _label(
+    dimension: str | None, description: str | None, size: int | None, world: int, members: tuple[int, ...]
+) -> str:
     if dimension == "world" or (size and size == world and dimension in (None, "other")):
         return "world"
     name = dimension if dimension not in (None, "other") else (description or "group")

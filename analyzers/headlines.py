@@ -17,7 +17,7 @@ from .phases import Phases
 
 CRITICAL, WARNING, INFO = 2, 1, 0
 LONG_TAIL: Final = 1.5
-"""p99 / p50 of the step time from which the tail is worth a headline: one step in a hundred takes half as long again."""
+"""p99 / p50 of the step time that is worth a warning: one step in a hundred takes half as long again."""
 ENOUGH_FOR_P99: Final = 200
 """Observations below which the 99th percentile is one of the two largest, and is not spoken of."""
 MUCH_WAITING: Final = 0.2
@@ -54,8 +54,13 @@ def verdicts(brief: Brief, coverage: Coverage) -> tuple[Verdict, ...]:
 
 def _lost(coverage: Coverage) -> list[Headline]:
     found = []
-    if coverage.missing_ranks:
-        found.append(Headline(CRITICAL, f"{_ranks(coverage.missing_ranks)} left no row: nothing is known about {_them(coverage.missing_ranks)}."))
+    if missing := coverage.missing_ranks:
+        found.append(
+            Headline(
+                CRITICAL,
+                f"{_ranks(missing)} left no row: nothing is known about {'it' if len(missing) == 1 else 'them'}.",
+            )
+        )
     if dead := coverage.ended.get("killed", ()):
         found.append(Headline(CRITICAL, f"{_ranks(dead)} died without a clean end (killed, or lost with the node)."))
     return found
@@ -66,7 +71,9 @@ def _unfinished(brief: Brief, coverage: Coverage, communication: Communication) 
     found = []
     for item in communication.unfinished:
         if brief.about.is_running or gone & set(item.ranks) or gone & set(item.group.members):
-            found.append(Headline(WARNING if brief.about.is_running else CRITICAL, _in_flight(item, brief.about.is_running)))
+            found.append(
+                Headline(WARNING if brief.about.is_running else CRITICAL, _in_flight(item, brief.about.is_running))
+            )
             break
     failed = sum(item.num_failed for item in communication.operations)
     if failed:
@@ -80,13 +87,16 @@ def _in_flight(item: Unfinished, is_running: bool) -> str:
     where = f" in step {item.step}" if item.step is not None else ""
     absent = f", not by {_ranks(missing).lower()}" if missing else ""
     when = "is in flight" if is_running else "never completed"
-    return f"{item.op} number {item.seq} in {item.group.label}{peer}{where} {when}: issued by {_ranks(item.ranks).lower()}{absent}."
+    issued = f"issued by {_ranks(item.ranks).lower()}"
+    return f"{item.op} number {item.seq} in {item.group.label}{peer}{where} {when}: {issued}{absent}."
 
 
 def _capture(coverage: Coverage) -> list[Headline]:
     found = []
     if coverage.faults:
-        found.append(Headline(WARNING, f"{_count(len(coverage.faults), 'file')} could not be used, see capture quality."))
+        found.append(
+            Headline(WARNING, f"{_count(len(coverage.faults), 'file')} could not be used, see capture quality.")
+        )
     if dropped := int(coverage.dropped.value or 0):
         found.append(Headline(WARNING, f"{_count(dropped, 'row')} were overwritten before they were read."))
     share = coverage.coverage.value
@@ -109,10 +119,11 @@ def _steps(brief: Brief) -> list[Headline]:
     num = sum(count for _, count in brief.histogram)
     duration_ns, _, step, rank = longest
     seen = "" if rank is None else f", as seen by rank {rank}"
+    ratio = duration_ns / p50 if num < ENOUGH_FOR_P99 else p99 / p50
     if num < ENOUGH_FOR_P99:
-        ratio, text = duration_ns / p50, f"The longest of {num} counted steps (over all ranks) took {duration_ns / p50:.1f} times the median: step {step}{seen}."
+        text = f"The longest of {num} counted steps took {ratio:.1f} times the median: step {step}{seen}."
     else:
-        ratio, text = p99 / p50, f"One step in a hundred takes {p99 / p50:.1f} times the median or more; the longest was step {step}{seen}."
+        text = f"One step in a hundred takes {ratio:.1f} times the median or more; the longest was step {step}{seen}."
     return [Headline(WARNING if ratio >= LONG_TAIL else INFO, text)]
 
 
@@ -121,7 +132,9 @@ def _waiting(communication: Communication) -> list[Headline]:
     if share is None:
         return []
     level = WARNING if float(share) >= MUCH_WAITING else INFO
-    return [Headline(level, f"Ranks spend {100 * float(share):.1f} % of their steps in host-visible waits for collectives.")]
+    return [
+        Headline(level, f"Ranks spend {100 * float(share):.1f} % of their steps in host-visible waits for collectives.")
+    ]
 
 
 def _longest_phase(phases: Phases) -> list[Headline]:
@@ -133,10 +146,6 @@ def _longest_phase(phases: Phases) -> list[Headline]:
 
 def _ranks(ranks: tuple[int, ...]) -> str:
     return f"Rank{'' if len(ranks) == 1 else 's'} {ranks_in_words(ranks)}"
-
-
-def _them(ranks: tuple[int, ...]) -> str:
-    return "it" if len(ranks) == 1 else "them"
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,8 +1,8 @@
 """Which files make up a run, and which of them cannot be used and why.
 
 Every sealed file is opened once for its footer (about 0.3 ms each): the table it says it holds, the ontology it was
-written under, its rows and columns. What is truncated, foreign or forbidden becomes a `Fault`, named beside every number
-as lower coverage; a file of a newer major ontology refuses the whole run, since it may mean something else.
+written under, its rows and columns. What is truncated, foreign or forbidden becomes a `Fault`, named beside every
+number as lower coverage; a file of a newer major ontology refuses the whole run, since it may mean something else.
 """
 
 import json
@@ -22,7 +22,9 @@ from rankscope.schema.version import readable
 
 from .place import Place
 
-_FACT: Final = re.compile(r"(?P<table>\w+)/incarnation=(?P<incarnation>-?\d+)/node=(?P<node>[^/]+)/(?P<k>[^/.]+)\.parquet")
+_FACT: Final = re.compile(
+    r"(?P<table>\w+)/incarnation=(?P<incarnation>-?\d+)/node=(?P<node>[^/]+)/(?P<k>[^/.]+)\.parquet"
+)
 _ENTITY: Final = re.compile(r"(?P<table>\w+)/(?P<node>[^/]+)\.parquet")
 _LIVE: Final = re.compile(LIVE + r"/node=(?P<node>[^/]+)/(?P<name>[^/]+)")
 _NOT_DATA: Final = re.compile(r"(^|/)\.|\.beat$")
@@ -34,7 +36,8 @@ _READERS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """One usable file. incarnation is None for entities; k as in `schema.paths`; num_rows 0 for streams (not known yet).
+    """One usable file. incarnation is None for entities; k as in `schema.paths`; num_rows 0 for streams (not known
+    yet).
 
     replaces: the k of the files that it stands for.
     """
@@ -130,7 +133,9 @@ def _walk(place: Place) -> list[tuple[str, fs.FileInfo]]:
 def _sealed(relative: str, info: fs.FileInfo) -> RunFile | None:
     match = _FACT.fullmatch(relative)
     if match and match["table"] in TABLES and not is_entity(match["table"]):
-        return RunFile(info.path, match["table"], int(match["incarnation"]), match["node"], match["k"], 0, int(info.size or 0))
+        return RunFile(
+            info.path, match["table"], int(match["incarnation"]), match["node"], match["k"], 0, int(info.size or 0)
+        )
     match = _ENTITY.fullmatch(relative)
     if match and match["table"] in TABLES and is_entity(match["table"]):
         return RunFile(info.path, match["table"], None, match["node"], "", 0, int(info.size or 0))

@@ -1,7 +1,8 @@
 """Where the time of the counted steps went, by phase: data, forward, backward, optimizer, and what the user marked.
 
-Per rank the union of the spans of a kind (nested ones counted once), then the mean over ranks and the rank that spent most.
-On CUDA these are the times in which work was launched, not done; collectives waited for inside a phase are part of it.
+Per rank the union of the spans of a kind (nested ones counted once), then the mean over ranks and the rank that spent
+most. On CUDA these are the times in which work was launched, not done; collectives waited for inside a phase are part
+of it.
 """
 
 from collections import defaultdict
@@ -31,7 +32,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """The answer, longest first. step_ns: time of all counted steps of all ranks; steps_per_rank: most that a rank has."""
+    """The answer, longest first. step_ns: time of all counted steps; steps_per_rank: most that a rank has."""
 
     phases: tuple[Phase, ...]
     step_ns: int
@@ -53,7 +54,11 @@ def phases(run: Run, coverage: float | None = None) -> Phases:
     for kind, name, rank, num_spans, union_ns in run.rows(statement(ANALYZER, "phases")):
         by_phase[name or kind or "unknown"].append((rank, num_spans, union_ns))
     found = [_phase(told, name, rows, step_ns, num_ranks) for name, rows in by_phase.items()] if step_ns else []
-    return Phases(tuple(sorted(found, key=lambda phase: (-phase.share, phase.name))), step_ns, max((row[2] for row in steps), default=0))
+    return Phases(
+        tuple(sorted(found, key=lambda phase: (-phase.share, phase.name))),
+        step_ns,
+        max((row[2] for row in steps), default=0),
+    )
 
 
 def _phase(
@@ -63,6 +68,10 @@ def _phase(
     rank, _, most = max(rows, key=lambda row: (row[2], -(row[0] or 0)))
     scope = {"phase": name}
     return Phase(
-        name, num_spans, told.measurement("time.phase", total // num_ranks, {**scope, "statistic": "mean"}, num_spans),
-        told.measurement("time.phase", most, {**scope, "statistic": "max", "rank": rank}, num_spans), total / step_ns, rank,
-    )  # fmt: skip
+        name,
+        num_spans,
+        told.measurement("time.phase", total // num_ranks, {**scope, "statistic": "mean"}, num_spans),
+        told.measurement("time.phase", most, {**scope, "statistic": "max", "rank": rank}, num_spans),
+        total / step_ns,
+        rank,
+    )

@@ -1,9 +1,9 @@
 """One SELECT statement of a person over the views of a run, and nothing else.
 
-Refused are other statements, several of them, and data-changing common table expressions (`WITH x AS (COPY ...)` counts as
-a SELECT in DuckDB 2.0 and writes files): these are only valid at the top of a statement, so the statement must also be
-valid inside another one. Besides, nothing outside the run directory can be opened (`allowed_directories`, then external
-access off, then the configuration locked), and Python variables are not visible.
+Refused are other statements, several of them, and data-changing common table expressions (`WITH x AS (COPY ...)` counts
+as a SELECT in DuckDB 2.0 and writes files): these are only valid at the top of a statement, so the statement must also
+be valid inside another one. Besides, nothing outside the run directory can be opened (`allowed_directories`, then
+external access off, then the configuration locked), and Python variables are not visible.
 """
 
 from collections.abc import Iterator

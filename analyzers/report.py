@@ -29,13 +29,25 @@ class Report:
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """Every number of the report."""
-        return (*self.brief.measurements, *self.phases.measurements, *self.communication.measurements, *self.coverage.measurements)
+        return (
+            *self.brief.measurements,
+            *self.phases.measurements,
+            *self.communication.measurements,
+            *self.coverage.measurements,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The form of every `--json`: run, measurements, verdicts."""
         about = self.brief.about
-        run = {"run_id": about.run_id, "job_id": about.job_id, "address": self.address, "world_size": about.world_size,
-               "incarnations": list(about.incarnations), "is_running": about.is_running, "dataset_digest": self.digest}  # fmt: skip
+        run = {
+            "run_id": about.run_id,
+            "job_id": about.job_id,
+            "address": self.address,
+            "world_size": about.world_size,
+            "incarnations": list(about.incarnations),
+            "is_running": about.is_running,
+            "dataset_digest": self.digest,
+        }
         return {
             "run": run,
             "measurements": [item.as_json() for item in self.measurements],
@@ -44,7 +56,9 @@ class Report:
 
 
 def report(run: Run) -> Report:
-    """The report over `run`. Done anew if a file proves unreadable on the way, so that all numbers are of the same files."""
+    """The report over `run`. Done anew if a file proves unreadable on the way, so that all numbers are of the same
+    files.
+    """
     before = run.faults
     found = _report(run)
     return found if run.faults == before else _report(run)

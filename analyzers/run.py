@@ -2,8 +2,8 @@
 
 `Run.open` takes a run directory, an object-store address or an id; sealed Parquet, streams not sealed yet and what
 crashed or living processes of this host left behind are one dataset. What cannot be read is named in `faults` and
-lowers the coverage; only what would make every number wrong is refused (another run's files, a newer ontology, no rows).
-Memory is bounded: large tables are only touched by DuckDB, which spills to a temporary folder of its own.
+lowers the coverage; only what would make every number wrong is refused (another run's files, a newer ontology, no
+rows). Memory is bounded: large tables are only touched by DuckDB, which spills to a temporary folder of its own.
 """
 
 import tempfile
@@ -60,7 +60,8 @@ class Run:
     def open(cls, run: str, *, threads: int | None = None) -> "Run":
         """Open the run called `run`.
 
-        Raises NotARun, EmptyRun, MixedRuns, NewerOntology or UnreadableFile, each with one line that says what is wrong.
+        Raises NotARun, EmptyRun, MixedRuns, NewerOntology or UnreadableFile, each with one line that says what is
+        wrong.
         """
         opened = cls(locate(run), threads)
         try:
@@ -106,7 +107,8 @@ class Run:
             return TableSize(max(1, len(sealed)), self.unsealed.entities[table].num_rows)
         loose = self.unsealed.facts.get(table, {})
         return TableSize(
-            len(sealed) + len(loose), sum(item.num_rows for item in sealed) + sum(rows.num_rows for rows in loose.values())
+            len(sealed) + len(loose),
+            sum(item.num_rows for item in sealed) + sum(rows.num_rows for rows in loose.values()),
         )
 
     def close(self) -> None:
@@ -161,7 +163,9 @@ class Run:
         if known := self.listing.document.get("run_id"):
             ids.add(str(known))
         if len(ids) > 1:
-            raise MixedRuns(f"{address}: files of {len(ids)} runs in one folder ({', '.join(sorted(ids))}); give each its own")
+            raise MixedRuns(
+                f"{address}: files of {len(ids)} runs in one folder ({', '.join(sorted(ids))}); give each its own"
+            )
         if any(self.size(table).num_rows for table in TABLES):
             return
         readable = [fault for fault in self.faults if fault.reason != FOREIGN]

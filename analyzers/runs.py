@@ -1,4 +1,4 @@
-"""Which runs there are in a folder, newest first: only what their `run` rows say, not their facts (about 5 ms a run)."""
+"""Which runs there are in a folder, newest first: only what their `run` rows say, not their facts."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +38,17 @@ def find_runs(folder: str) -> list[FoundRun]:
     try:
         if not path.is_dir():
             raise NotARun(f"{folder}: {'not a folder' if path.exists() else 'no such folder'}")
-        places = [path] if _is_run(path) else sorted(entry for entry in path.iterdir() if entry.is_dir() and _is_run(entry))
+        places = (
+            [path] if _is_run(path) else sorted(entry for entry in path.iterdir() if entry.is_dir() and _is_run(entry))
+        )
     except OSError as error:
         raise UnreadableFile(f"{folder}: {error.strerror or error}") from error
-    alive = {leftover.run.run_dir: leftover.is_alive for leftover in sorted(all_leftovers(), key=lambda item: item.is_alive)}
-    begun = [Path(run_dir) for run_dir in alive if Path(run_dir).parent == path.resolve() and not Path(run_dir).exists()]
+    alive = {
+        leftover.run.run_dir: leftover.is_alive for leftover in sorted(all_leftovers(), key=lambda item: item.is_alive)
+    }
+    begun = [
+        Path(run_dir) for run_dir in alive if Path(run_dir).parent == path.resolve() and not Path(run_dir).exists()
+    ]
     found = [_describe(place, alive.get(str(place.resolve()))) for place in (*places, *begun)]
     if not found:
         raise NotARun(f"{folder}: no run in it")

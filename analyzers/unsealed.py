@@ -1,4 +1,5 @@
-"""The rows of a run that are in no Parquet file yet: streams of living or dead agents, and rings and journals on this host.
+"""The rows of a run that are in no Parquet file yet: streams of living or dead agents, and rings and journals on this
+host.
 
 They are read into memory (a stream holds at most ten minutes of one node) and merged by the rule of `schema.merge`;
 entity tables, which are small, are merged with their sealed files in the same way. Reading never writes.
@@ -30,8 +31,8 @@ _PARTITION_COLUMNS: Final = ("incarnation", "node")
 
 @dataclass(frozen=True, slots=True)
 class Unsealed:
-    """facts: table -> partition -> rows; entities: table -> rows, sealed ones included; num_leftovers: processes of this host whose
-    rows may be in no file yet; num_alive: of these, still running."""
+    """facts: table -> partition -> rows; entities: table -> rows, sealed ones included; num_leftovers: processes of
+    this host whose rows may be in no file yet; num_alive: of these, still running."""
 
     facts: dict[str, dict[Partition, pa.Table]]
     entities: dict[str, pa.Table]

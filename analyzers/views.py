@@ -24,9 +24,18 @@ from .place import Place
 from .unsealed import Partition, Unsealed, view_columns
 
 _SQL_TYPES: Final = {
-    "int64": "BIGINT", "int32": "INTEGER", "int16": "SMALLINT", "uint64": "UBIGINT", "float64": "DOUBLE", "bool": "BOOLEAN",
-    "string": "VARCHAR", "enum": "VARCHAR", "list<int64>": "BIGINT[]", "list<float64>": "DOUBLE[]", "json": "VARCHAR",
-}  # fmt: skip
+    "int64": "BIGINT",
+    "int32": "INTEGER",
+    "int16": "SMALLINT",
+    "uint64": "UBIGINT",
+    "float64": "DOUBLE",
+    "bool": "BOOLEAN",
+    "string": "VARCHAR",
+    "enum": "VARCHAR",
+    "list<int64>": "BIGINT[]",
+    "list<float64>": "DOUBLE[]",
+    "json": "VARCHAR",
+}
 _SEALED_ORDER, _MEMORY_ORDER = "0", "1"
 """First character of the order of rows: unsealed ones were written after every sealed one."""
 
@@ -72,8 +81,12 @@ def _entity_view(connection: duckdb.DuckDBPyConnection, name: str, unsealed: Uns
 
 
 def _fact_view(
-    connection: duckdb.DuckDBPyConnection, place: Place, table: Table, sealed: list[RunFile], memory: dict[Partition, pa.Table]
-) -> None:  # fmt: skip
+    connection: duckdb.DuckDBPyConnection,
+    place: Place,
+    table: Table,
+    sealed: list[RunFile],
+    memory: dict[Partition, pa.Table],
+) -> None:
     crowded = _crowded(sealed, memory)
     clean = [item for item in sealed if item.partition not in crowded]
     dirty = [item for item in sealed if item.partition in crowded]
@@ -95,7 +108,9 @@ def _crowded(sealed: list[RunFile], memory: dict[Partition, pa.Table]) -> set[Pa
     return {partition for partition, count in counts.items() if count > 1}
 
 
-def _sealed_select(connection: duckdb.DuckDBPyConnection, place: Place, table: str, files: list[RunFile], tag: str) -> str:
+def _sealed_select(
+    connection: duckdb.DuckDBPyConnection, place: Place, table: str, files: list[RunFile], tag: str
+) -> str:
     columns = frozenset().union(*(item.columns for item in files)) | {"incarnation", "node"}
     select = f"SELECT {_columns(table, columns)}, {{order}} AS _order FROM {{source}}"
     if place.is_local:
@@ -108,18 +123,23 @@ def _sealed_select(connection: duckdb.DuckDBPyConnection, place: Place, table: s
                 f"FROM read_parquet([{paths}], union_by_name = true, filename = true, hive_partitioning = false))"
             )
         order = rf"'{_SEALED_ORDER}' || regexp_extract(filename, '([^/]+)\.parquet$', 1)"
-        return f"SELECT {_names(table, '_order') if tag == 'dirty' else _names(table)} FROM ({select.format(order=order, source=source)})"
+        names = _names(table, "_order") if tag == "dirty" else _names(table)
+        return f"SELECT {names} FROM ({select.format(order=order, source=source)})"
     return _remote_select(connection, place, table, files, tag)
 
 
-def _remote_select(connection: duckdb.DuckDBPyConnection, place: Place, table: str, files: list[RunFile], tag: str) -> str:
+def _remote_select(
+    connection: duckdb.DuckDBPyConnection, place: Place, table: str, files: list[RunFile], tag: str
+) -> str:
     """Object stores are read through pyarrow's file systems: DuckDB's own need an extension from the network."""
     selects = []
     by_k: dict[str, list[RunFile]] = defaultdict(list)
     for item in files:
         by_k[item.k if tag == "dirty" else ""].append(item)
     partitioning = ds.partitioning(pa.schema([("incarnation", pa.int64()), ("node", pa.string())]), flavor="hive")
-    schema = pa.schema([*arrow_schema(table), *(field for field in partitioning.schema if field.name not in arrow_schema(table).names)])
+    schema = pa.schema(
+        [*arrow_schema(table), *(field for field in partitioning.schema if field.name not in arrow_schema(table).names)]
+    )
     for number, (k, group) in enumerate(sorted(by_k.items())):
         name = f"_{tag}_{table}_{number}"
         connection.register(name, ds.dataset(
@@ -151,13 +171,15 @@ def _deduplicated(
         return f"SELECT {_names(name)} FROM _every_{name}"
     keys = ", ".join(table.key)
     connection.execute(
-        f"CREATE TEMP TABLE _superseded_{name} AS SELECT {keys}, max(_order) AS _last FROM _every_{name} WHERE false GROUP BY {keys}"
+        f"CREATE TEMP TABLE _superseded_{name} AS "
+        f"SELECT {keys}, max(_order) AS _last FROM _every_{name} WHERE false GROUP BY {keys}"
     )
     known = " AND ".join(f"{key} IS NOT NULL" for key in table.key)
     for incarnation, node in sorted({item.partition for item in files}, key=str):
         connection.execute(
             f"INSERT INTO _superseded_{name} SELECT {keys}, max(_order) FROM _every_{name} "
-            f"WHERE incarnation = {incarnation} AND node = {quoted(node)} AND {known} GROUP BY {keys} HAVING count(*) > 1"
+            f"WHERE incarnation = {incarnation} AND node = {quoted(node)} AND {known} "
+            f"GROUP BY {keys} HAVING count(*) > 1"
         )
     same = " AND ".join(f"s.{key} = e.{key}" for key in table.key)
     return (

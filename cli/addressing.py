@@ -17,7 +17,9 @@ def address_of(run: str, *, is_to_seal: bool = False) -> str:
     if place.is_there:
         listing = list_run(place)
         if is_to_seal and listing.faults and not (listing.sealed or listing.streams):
-            raise UnreadableFile(f"{place.address}: no file of it can be read; {listing.faults[0].path}: {listing.faults[0].reason}")
+            raise UnreadableFile(
+                f"{place.address}: no file of it can be read; {listing.faults[0].path}: {listing.faults[0].reason}"
+            )
     elif not (is_to_seal and place.is_local and find_leftovers(place.root)):
         raise NotARun(f"{place.address}: no such run")
     return place.root if place.is_local else place.address

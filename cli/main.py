@@ -1,7 +1,8 @@
 """The console script `rankscope`: finds the command, runs it, and turns errors into one line and an exit status.
 
-Status 0: fine; 1: a command with --fail-on-findings found something; 2: bad usage or unreadable input. A command's module
-is imported only when it is asked for, and loads pyarrow, duckdb and rich only inside its function, so that help is quick.
+Status 0: fine; 1: a command with --fail-on-findings found something; 2: bad usage or unreadable input. A command's
+module is imported only when it is asked for, and loads pyarrow, duckdb and rich only inside its function, so that help
+is quick.
 """
 
 import os
@@ -18,7 +19,7 @@ COMMANDS: Final = ("report", "runs", "query", "schema", "seal", "verify")
 """Each is a module of this package with a function `command`, whose docstring is the help."""
 FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
-_UsageError: Final = typer.BadParameter.__mro__[1]
+_UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
 """click's, which typer carries with it or imports, depending on the version."""
 
 
@@ -66,8 +67,10 @@ def _print_version(is_wanted: bool) -> None:
 
 
 def _root(
-    _: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)] = False,
-) -> None:  # fmt: skip
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
     """What a distributed training did: which rank, which cause, since when, how sure."""
 
 

@@ -19,7 +19,9 @@ def console(width: int | None = None) -> "Console":
     """
     from rich.console import Console
 
-    return Console(width=width or shutil.get_terminal_size((WIDTH, 24)).columns, markup=False, highlight=False, emoji=False)
+    return Console(
+        width=width or shutil.get_terminal_size((WIDTH, 24)).columns, markup=False, highlight=False, emoji=False
+    )
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -33,7 +33,10 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     yield "dropped", _value(quality.dropped, count)
     yield "missing ranks", ranks_in_words(quality.missing_ranks) or "none"
     yield "ends", ", ".join(f"{kind} {len(ranks)}" for kind, ranks in quality.ended.items()) or NONE
-    yield "operations seen by", ", ".join(f"{tier.scope['tier']} {share(_float(tier))}" for tier in quality.tiers) or NONE
+    yield (
+        "operations seen by",
+        ", ".join(f"{tier.scope['tier']} {share(_float(tier))}" for tier in quality.tiers) or NONE,
+    )
     yield "hooks on", ", ".join(hook.hook for hook in quality.hooks if not hook.off_ranks) or NONE
     for hook in quality.hooks:
         if hook.off_ranks or hook.why:
@@ -57,7 +60,9 @@ def _coverage(quality: Coverage) -> str:
 
 
 def _hook(hook: HookState) -> str:
-    ranks = f" on rank{'' if len(hook.off_ranks) == 1 else 's'} {ranks_in_words(hook.off_ranks)}" if hook.off_ranks else ""
+    ranks = (
+        f" on rank{'' if len(hook.off_ranks) == 1 else 's'} {ranks_in_words(hook.off_ranks)}" if hook.off_ranks else ""
+    )
     return f"{hook.hook}{ranks}" + (f": {hook.why}" if hook.why else "")
 
 

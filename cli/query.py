@@ -4,7 +4,6 @@ import csv
 import json
 import sys
 from collections.abc import Iterable
-from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,9 +20,11 @@ MAX_ROWS: Final = 100
 
 
 def command(
-    run: RunArgument, sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT statement; see rankscope schema.")],
-    json: JsonOption = False, csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
-) -> None:  # fmt: skip
+    run: RunArgument,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT statement; see rankscope schema.")],
+    json: JsonOption = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
+) -> None:
     """Answer one SELECT statement over the tables of a run.
 
     Example: rankscope query my-run "SELECT op, count(*) AS n FROM collective GROUP BY op ORDER BY n DESC"
@@ -84,21 +85,25 @@ def _first(rows: Iterable[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], bool
 
 
 def _is_number(type_: str) -> bool:
-    return type_.upper().startswith(("NUMBER", "BIGINT", "INTEGER", "DOUBLE", "HUGEINT", "DECIMAL", "SMALLINT", "UBIGINT", "FLOAT"))
+    return type_.upper().startswith(
+        ("NUMBER", "BIGINT", "INTEGER", "DOUBLE", "HUGEINT", "DECIMAL", "SMALLINT", "UBIGINT", "FLOAT")
+    )
 
 
 def _plain(value: Any) -> Any:
     """What JSON can hold: whole decimals are integers; what it cannot hold is text; NaN and infinities are null."""
-    if isinstance(value, float):
-        return value if abs(value) < float("inf") else None
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, date | time | timedelta):
-        return str(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).hex()
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    return _plain_scalar(value)
+
+
+def _plain_scalar(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else None
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
     return value if value is None or isinstance(value, str | int) else str(value)

@@ -9,9 +9,12 @@ from .printing import console, print_json
 
 
 def command(
-    run: RunArgument, json: JsonOption = False,
-    fail_on_findings: Annotated[bool, typer.Option("--fail-on-findings", help="Exit with 1 if something is wrong.")] = False,
-) -> int:  # fmt: skip
+    run: RunArgument,
+    json: JsonOption = False,
+    fail_on_findings: Annotated[
+        bool, typer.Option("--fail-on-findings", help="Exit with 1 if something is wrong.")
+    ] = False,
+) -> int:
     """Print what to know about a run, worst first.
 
     Then its steps, ranks, phases, communication and the quality of the capture. Works while the job still runs.

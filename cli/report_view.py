@@ -46,7 +46,13 @@ def _draw(report: Report, console: Console) -> None:
     )
     for name, body in sections:
         if body is not None:
-            console.print(Padding(Group(Text(name, style="bold"), Padding(body, (0, 0, 0, 1), expand=False)), (1, 0, 0, 0), expand=False))
+            console.print(
+                Padding(
+                    Group(Text(name, style="bold"), Padding(body, (0, 0, 0, 1), expand=False)),
+                    (1, 0, 0, 0),
+                    expand=False,
+                )
+            )
 
 
 def _title(report: Report) -> RenderableType:
@@ -60,7 +66,12 @@ def _title(report: Report) -> RenderableType:
     if len(about.incarnations) > 1:
         facts.append(f"started {len(about.incarnations)} times")
     line = Text.assemble(("rankscope ", "dim"), (about.run_id, "bold cyan"), f"  {state} · " + " · ".join(facts))
-    more = [*_owners(about), *(f"{name} {value}" for name, value in about.layout), report.address, f"rankscope {own_version()}"]
+    more = [
+        *_owners(about),
+        *(f"{name} {value}" for name, value in about.layout),
+        report.address,
+        f"rankscope {own_version()}",
+    ]
     return Group(line, Text(" · ".join(more), style="dim"))
 
 
@@ -82,9 +93,18 @@ def _steps(brief: Brief) -> RenderableType:
     figures = "   ".join(f"{name} {duration(brief.duration_ns(name))}" for name in ("p50", "p95", "p99", "max"))
     lines = [Text(f"{figures}   over {count(counted)} counted steps of all ranks (boundary: {boundaries})")]
     bins = merged(brief.histogram, HISTOGRAM_COLUMNS)
-    lines.append(_labelled("distribution", histogram([number for _, _, number in bins]), duration(bins[0][0]), duration(brief.duration_ns("max"))))
+    lines.append(
+        _labelled(
+            "distribution",
+            histogram([number for _, _, number in bins]),
+            duration(bins[0][0]),
+            duration(brief.duration_ns("max")),
+        )
+    )
     first, last = brief.series[0].first_step, brief.series[-1].last_step
-    lines.append(_labelled("over time", sparkline([point.longest_ns for point in brief.series]), f"step {first}", f"step {last}"))
+    lines.append(
+        _labelled("over time", sparkline([point.longest_ns for point in brief.series]), f"step {first}", f"step {last}")
+    )
     return Group(*lines)
 
 
@@ -97,7 +117,9 @@ def _ranks(report: Report) -> RenderableType:
     last = about.incarnations[-1] if about.incarnations else 0
     ranks = [line for line in report.brief.ranks if line.incarnation == last]
     ranks.sort(key=lambda line: (line.exit_kind in ("clean", "running"), line.rank is None, line.rank or 0))
-    table = _table("rank", "host", "pid", "steps", "p50 step", "longest", "host-visible waits", "end", right=(0, 2, 3, 4, 5, 6))
+    table = _table(
+        "rank", "host", "pid", "steps", "p50 step", "longest", "host-visible waits", "end", right=(0, 2, 3, 4, 5, 6)
+    )
     for line in ranks[:MAX_RANKS]:
         table.add_row(*_rank_cells(line, waits.get(line.rank), report))
     more = len(ranks) - MAX_RANKS
@@ -108,21 +130,33 @@ def _rank_cells(line: RankLine, wait: Measurement | None, report: Report) -> tup
     end = Text(line.exit_kind, style="bold red" if line.exit_kind == "killed" else "")
     waited = NONE if wait is None or wait.value is None else f"{duration(int(wait.value) / wait.n)} a step"
     return (
-        Text(NONE if line.rank is None else str(line.rank)), Text(line.host or NONE), Text(NONE if line.pid is None else str(line.pid)),
-        Text(count(line.num_steps)), Text(duration(line.p50_ns)), Text(duration(line.longest_ns)), Text(waited), end,
-    )  # fmt: skip
+        Text(NONE if line.rank is None else str(line.rank)),
+        Text(line.host or NONE),
+        Text(NONE if line.pid is None else str(line.pid)),
+        Text(count(line.num_steps)),
+        Text(duration(line.p50_ns)),
+        Text(duration(line.longest_ns)),
+        Text(waited),
+        end,
+    )
 
 
 def _phases(phases: Phases) -> RenderableType | None:
     if not phases.phases:
         return None
-    table = _table("phase", "share of the step", "", "spans", "mean a step", "most a step", "by rank", right=(1, 3, 4, 5, 6))
+    table = _table(
+        "phase", "share of the step", "", "spans", "mean a step", "most a step", "by rank", right=(1, 3, 4, 5, 6)
+    )
     for phase in phases.phases:
         table.add_row(
-            Text(phase.name), Text(share(phase.share)), Text(bar(phase.share, 20), style="cyan"), Text(count(phase.num_spans)),
-            Text(duration(_a_step(phase.mean, phases))), Text(duration(_a_step(phase.most, phases))),
+            Text(phase.name),
+            Text(share(phase.share)),
+            Text(bar(phase.share, 20), style="cyan"),
+            Text(count(phase.num_spans)),
+            Text(duration(_a_step(phase.mean, phases))),
+            Text(duration(_a_step(phase.most, phases))),
             Text(NONE if phase.slowest_rank is None else str(phase.slowest_rank)),
-        )  # fmt: skip
+        )
     return table
 
 
@@ -140,7 +174,7 @@ def _communication(talk: Communication) -> RenderableType:
     for item in talk.operations[:MAX_OPERATIONS]:
         table.add_row(*(Text(cell) for cell in _operation_cells(item)))
     notes = [
-        "Durations include waiting for the other ranks: the rank that comes last shows the shortest, so they name nobody.",
+        "Durations include waiting for the others: the rank that comes last shows the shortest, so they name nobody.",
         *_inside_backward(talk),
     ]
     if (more := len(talk.operations) - MAX_OPERATIONS) > 0:
@@ -149,7 +183,11 @@ def _communication(talk: Communication) -> RenderableType:
 
 
 def _operation_cells(item: Operations) -> tuple[str, ...]:
-    each = size(item.least_bytes) if item.least_bytes == item.most_bytes else f"{size(item.least_bytes)} to {size(item.most_bytes)}"
+    each = (
+        size(item.least_bytes)
+        if item.least_bytes == item.most_bytes
+        else f"{size(item.least_bytes)} to {size(item.most_bytes)}"
+    )
     return (
         item.group.label, item.op, count(_number(item.count)), each, size(_number(item.bytes)),
         *(duration(_statistic(item.duration, name)) for name in ("p50", "p99")),
@@ -160,7 +198,11 @@ def _operation_cells(item: Operations) -> tuple[str, ...]:
 
 def _inside_backward(talk: Communication) -> list[str]:
     number = sum(item.num_inside_backward for item in talk.operations)
-    return [f"{_plural(number, 'operation')} were waited for inside backward, where the host cannot see the wait."] if number else []
+    return (
+        [f"{_plural(number, 'operation')} were waited for inside backward, where the host cannot see the wait."]
+        if number
+        else []
+    )
 
 
 def _statistic(measurements: tuple[Measurement, ...], name: str) -> int | None:
@@ -180,5 +222,3 @@ def _table(*headers: str, right: tuple[int, ...]) -> Table:
 
 def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-

@@ -17,7 +17,8 @@ _ENDLESS = 100_000
 
 
 def command(
-    folder: Annotated[str, typer.Argument(metavar="[DIR]", help="A folder of runs.")] = RUNS_FOLDER, json: JsonOption = False
+    folder: Annotated[str, typer.Argument(metavar="[DIR]", help="A folder of runs.")] = RUNS_FOLDER,
+    json: JsonOption = False,
 ) -> None:
     """List the runs in a folder, newest first.
 
@@ -36,10 +37,26 @@ def command(
 
     def cells(run: FoundRun) -> tuple[str, ...]:
         ranks = NONE if run.world_size is None else str(run.world_size)
-        return (run.run_id, _moment(run.created_ns), run.state, ranks, size(run.num_bytes), run.job_id or NONE, run.problem or run.path)
+        return (
+            run.run_id,
+            _moment(run.created_ns),
+            run.state,
+            ranks,
+            size(run.num_bytes),
+            run.job_id or NONE,
+            run.problem or run.path,
+        )
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name, side in (("run", "left"), ("began", "left"), ("state", "left"), ("ranks", "right"), ("size", "right"), ("job", "left"), ("where", "left")):
+    for name, side in (
+        ("run", "left"),
+        ("began", "left"),
+        ("state", "left"),
+        ("ranks", "right"),
+        ("size", "right"),
+        ("job", "left"),
+        ("where", "left"),
+    ):
         table.add_column(name, justify=side, overflow="fold")  # type: ignore[arg-type]
     for run in found:
         table.add_row(*(Text(cell) for cell in cells(run)))

@@ -55,8 +55,18 @@ def _as_json(table: Table) -> dict[str, Any]:
 
 
 def _as_markdown(table: Table) -> str:
-    lines = [f"## {table.name}", "", f"One row is {table.row} ({table.table_class}).", "", "| column | type | unit | meaning |", "|---|---|---|---|"]
-    lines += [f"| {item.name} | {item.type} | {item.unit} | {_meaning(item).replace('|', chr(92) + '|')} |" for item in columns_of(table)]
+    lines = [
+        f"## {table.name}",
+        "",
+        f"One row is {table.row} ({table.table_class}).",
+        "",
+        "| column | type | unit | meaning |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {item.name} | {item.type} | {item.unit} | {_meaning(item).replace('|', chr(92) + '|')} |"
+        for item in columns_of(table)
+    ]
     return "\n".join(lines)
 
 

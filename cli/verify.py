@@ -17,9 +17,12 @@ _ENDLESS = 100_000
 
 
 def command(
-    run: RunArgument, json: JsonOption = False,
-    fail_on_findings: Annotated[bool, typer.Option("--fail-on-findings", help="Exit with 1, not 2, if a file is damaged.")] = False,
-) -> int:  # fmt: skip
+    run: RunArgument,
+    json: JsonOption = False,
+    fail_on_findings: Annotated[
+        bool, typer.Option("--fail-on-findings", help="Exit with 1, not 2, if a file is damaged.")
+    ] = False,
+) -> int:
     """Compare every file of a run with its index.
 
     Leaves with 2 if a file is missing, changed or unreadable. Example: rankscope verify my-run
@@ -32,11 +35,15 @@ def command(
         print_json(asdict(found) | {"is_intact": found.is_intact})
     else:
         streams = f", {count(found.num_streams)} streams not sealed yet" if found.num_streams else ""
-        print(f"{found.run_id}: {count(found.num_files)} files, {count(found.num_rows)} rows, {size(found.num_bytes)} checked{streams}")
+        rows = f"{count(found.num_rows)} rows, {size(found.num_bytes)}"
+        print(f"{found.run_id}: {count(found.num_files)} files, {rows} checked{streams}")
         _draw([(problem.file, problem.kind, problem.detail) for problem in found.problems])
     if not damaged:
         return 0
-    print(f"rankscope: {run}: {len(damaged)} of its files are damaged; {damaged[0].file}: {damaged[0].kind}", file=sys.stderr)
+    print(
+        f"rankscope: {run}: {len(damaged)} of its files are damaged; {damaged[0].file}: {damaged[0].kind}",
+        file=sys.stderr,
+    )
     return FOUND if fail_on_findings else DAMAGED
 
 

@@ -37,10 +37,10 @@ def rows_to_table(table: str, rows: list[dict[str, object]]) -> pa.Table:
     """
     schema = arrow_schema(table)
     documents = {column.name for column in TABLES[table].columns if column.type == "json"}
-    arrays = [
-        _array([_text(row.get(field.name)) if field.name in documents else row.get(field.name) for row in rows], field.type)
-        for field in schema
-    ]  # fmt: skip
+    arrays = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        arrays.append(_array(list(map(_text, values)) if field.name in documents else values, field.type))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -48,7 +48,9 @@ def conform(data: pa.Table, table: str) -> pa.Table:
     """`data`, written under an older minor version, with today's columns: missing ones null, order as declared."""
     schema = arrow_schema(table)
     arrays = [
-        data.column(field.name).cast(field.type) if field.name in data.column_names else pa.nulls(data.num_rows, field.type)
+        data.column(field.name).cast(field.type)
+        if field.name in data.column_names
+        else pa.nulls(data.num_rows, field.type)
         for field in schema
     ]  # fmt: skip
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -23,14 +23,28 @@ def test_steps_and_their_distribution(tmp_path: Path) -> None:
     assert found.tail_ratio.value == pytest.approx(3, rel=0.02)
     assert [item.n for item in found.durations] == [10] * 4
     assert found.longest == (300 * MS, 0, 5, 0)
-    assert [(point.first_step, point.longest_ns // MS) for point in found.series] == [(1, 100), (2, 100), (3, 100), (4, 100), (5, 300)]
+    assert [(point.first_step, point.longest_ns // MS) for point in found.series] == [
+        (1, 100),
+        (2, 100),
+        (3, 100),
+        (4, 100),
+        (5, 300),
+    ]
 
 
 def test_about_and_ranks(tmp_path: Path) -> None:
     found = brief_of(healthy_run(tmp_path / "run"))
-    assert (found.about.run_id, found.about.world_size, found.about.num_nodes, found.about.num_processes) == ("run-1", 2, 1, 2)
+    assert (found.about.run_id, found.about.world_size, found.about.num_nodes, found.about.num_processes) == (
+        "run-1",
+        2,
+        1,
+        2,
+    )
     assert found.about.span_ns == 1100 * MS and not found.about.is_running
-    assert [(line.rank, line.num_steps, line.num_counted, line.longest_ns) for line in found.ranks] == [(0, 6, 5, 300 * MS), (1, 6, 5, 300 * MS)]
+    assert [(line.rank, line.num_steps, line.num_counted, line.longest_ns) for line in found.ranks] == [
+        (0, 6, 5, 300 * MS),
+        (1, 6, 5, 300 * MS),
+    ]
 
 
 def test_what_is_left_out_does_not_count(tmp_path: Path) -> None:

@@ -23,7 +23,13 @@ def report_of(run_dir: Path) -> Report:
 
 def test_everything_is_there(tmp_path: Path) -> None:
     found = coverage_of(healthy_run(tmp_path / "run"))
-    assert (found.coverage.value, found.coverage.n, found.dropped.value, found.missing.value, found.errors.value) == (1, 36, 0, 0, 0)
+    assert (found.coverage.value, found.coverage.n, found.dropped.value, found.missing.value, found.errors.value) == (
+        1,
+        36,
+        0,
+        0,
+        0,
+    )
     assert {item.scope["table"]: item.value for item in found.rows} == {
         "run": 1, "process": 2, "node": 1, "process_group": 1, "collective": 12, "span": 12, "step": 12, "capture": 2,
     }  # fmt: skip
@@ -74,27 +80,57 @@ def test_a_hook_that_is_off_is_named_with_its_reason(tmp_path: Path) -> None:
     build.step(0, 0, 0, 1)
     for rank in (0, 1):
         for time_ns, is_on in ((1, True), (2, rank == 0)):
-            build.add("capture", 0, proc=proc_of(rank), rank=rank, record=time_ns, time_ns=time_ns, hook="steps", is_on=is_on,
-                      why=None if is_on else "RuntimeError: boom", num_errors=0 if is_on else 1, num_calls=0)  # fmt: skip
+            build.add(
+                "capture",
+                0,
+                proc=proc_of(rank),
+                rank=rank,
+                record=time_ns,
+                time_ns=time_ns,
+                hook="steps",
+                is_on=is_on,
+                why=None if is_on else "RuntimeError: boom",
+                num_errors=0 if is_on else 1,
+                num_calls=0,
+            )
     build.entities()
     found = report_of(build.seal())
     (hook,) = found.coverage.hooks
-    assert (hook.hook, hook.off_ranks, hook.why, found.coverage.errors.value) == ("steps", (1,), "RuntimeError: boom", 1)
+    assert (hook.hook, hook.off_ranks, hook.why, found.coverage.errors.value) == (
+        "steps",
+        (1,),
+        "RuntimeError: boom",
+        1,
+    )
     assert "Hook steps is off on rank 1 (RuntimeError: boom)." in [line.text for line in found.headlines]
 
 
 def test_cost_and_its_interval(tmp_path: Path) -> None:
     build = RunBuilder(tmp_path / "run", world_size=1)
     build.step(0, 0, 0, 1000)
-    # 6,400 calls of which 100 were timed: mean 5 us, deviation 1 us: sum of squares 100 (25 + 1) us^2, read back a unit larger
-    build.add("capture", 0, proc=proc_of(0), rank=0, record=1, time_ns=1, hook="a", is_on=True, num_calls=6400, num_timed_calls=100,
-              timed_ns=500_000, timed_ns_squared=100 * 25e6)  # fmt: skip
+    # 6,400 calls, 100 timed, 5 us each; the squares are kept in whole us^2, so a deviation of 1 us is assumed
+    build.add(
+        "capture",
+        0,
+        proc=proc_of(0),
+        rank=0,
+        record=1,
+        time_ns=1,
+        hook="a",
+        is_on=True,
+        num_calls=6400,
+        num_timed_calls=100,
+        timed_ns=500_000,
+        timed_ns_squared=100 * 25e6,
+    )
     build.entities()
     cost = coverage_of(build.seal()).overhead
     assert cost.value == pytest.approx(6400 * 5_000 / 1e9)
     half = 1.96 * math.sqrt(6400**2 * 1e6 * (100 / 99) / 100) / 1e9
-    assert cost.interval is not None and cost.interval.level == 0.95
-    assert cost.interval.low == pytest.approx(cost.value - half) and cost.interval.high == pytest.approx(cost.value + half)
+    assert isinstance(cost.value, float) and cost.interval is not None and cost.interval.level == 0.95
+    assert cost.interval.low == pytest.approx(cost.value - half) and cost.interval.high == pytest.approx(
+        cost.value + half
+    )
 
 
 def test_no_evidence_is_none_with_a_reason(tmp_path: Path) -> None:

@@ -17,21 +17,53 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 ALLOWED = [
-    "SELECT count(*) FROM collective", "FROM step", "VALUES (1, 2)", "SELECT 1;", "SELECT 1 -- comment", "SELECT 'é;'; -- é; comment", "SELECT 1 /* ; */ ;; ",
-    "WITH x AS (SELECT op FROM collective) SELECT * FROM x ORDER BY op", "DESCRIBE collective", "SUMMARIZE step",
-    "SELECT a.rank FROM step a JOIN collective b USING (proc) UNION ALL SELECT 1", "SELECT log_bucket(5)",
-]  # fmt: skip
+    "SELECT count(*) FROM collective",
+    "FROM step",
+    "VALUES (1, 2)",
+    "SELECT 1;",
+    "SELECT 1 -- comment",
+    "SELECT 'é;'; -- é; comment",
+    "SELECT 1 /* ; */ ;; ",
+    "WITH x AS (SELECT op FROM collective) SELECT * FROM x ORDER BY op",
+    "DESCRIBE collective",
+    "SUMMARIZE step",
+    "SELECT a.rank FROM step a JOIN collective b USING (proc) UNION ALL SELECT 1",
+    "SELECT log_bucket(5)",
+]
 
 REFUSED = [
-    "", ";", "SELECT 1; SELECT 2", "COPY (SELECT 1) TO '{dir}/x.csv'", "WITH x AS (COPY (SELECT 1) TO '{dir}/x.csv') SELECT * FROM x",
-    "SELECT * FROM (WITH x AS (COPY (SELECT 1) TO '{dir}/x.csv') SELECT * FROM x)", "CREATE TABLE t AS SELECT 1",
-    "WITH x AS (CREATE TABLE t (a INT)) SELECT 1", "DROP VIEW step", "INSERT INTO step VALUES (1)", "DELETE FROM step",
-    "ATTACH '{dir}/x.db'", "INSTALL httpfs", "LOAD httpfs", "SET threads = 1", "RESET enable_external_access", "PRAGMA version",
-    "EXPLAIN ANALYZE SELECT 1", "CALL pragma_version()", "EXPORT DATABASE '{dir}/x'", "SELECT * FROM read_text('{out}/secret.txt')",
-    "SELECT * FROM read_csv('{out}/secret.txt')", "SELECT * FROM '{out}/secret.txt'", "SELECT * FROM glob('{out}/*')",
-    "SELECT * FROM read_text('{dir}/../secret.txt')", "SELECT * FROM read_text('/etc/hostname')", "SELEC 1", "SELECT nonsense FROM step",
-    "SELECT * FROM local_variable", "SELECT 1) AS a, (SELECT 2", "SELECT * FROM read_csv('http://127.0.0.1:9/x')",
-]  # fmt: skip
+    "",
+    ";",
+    "SELECT 1; SELECT 2",
+    "COPY (SELECT 1) TO '{dir}/x.csv'",
+    "WITH x AS (COPY (SELECT 1) TO '{dir}/x.csv') SELECT * FROM x",
+    "SELECT * FROM (WITH x AS (COPY (SELECT 1) TO '{dir}/x.csv') SELECT * FROM x)",
+    "CREATE TABLE t AS SELECT 1",
+    "WITH x AS (CREATE TABLE t (a INT)) SELECT 1",
+    "DROP VIEW step",
+    "INSERT INTO step VALUES (1)",
+    "DELETE FROM step",
+    "ATTACH '{dir}/x.db'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET threads = 1",
+    "RESET enable_external_access",
+    "PRAGMA version",
+    "EXPLAIN ANALYZE SELECT 1",
+    "CALL pragma_version()",
+    "EXPORT DATABASE '{dir}/x'",
+    "SELECT * FROM read_text('{out}/secret.txt')",
+    "SELECT * FROM read_csv('{out}/secret.txt')",
+    "SELECT * FROM '{out}/secret.txt'",
+    "SELECT * FROM glob('{out}/*')",
+    "SELECT * FROM read_text('{dir}/../secret.txt')",
+    "SELECT * FROM read_text('/etc/hostname')",
+    "SELEC 1",
+    "SELECT nonsense FROM step",
+    "SELECT * FROM local_variable",
+    "SELECT 1) AS a, (SELECT 2",
+    "SELECT * FROM read_csv('http://127.0.0.1:9/x')",
+]
 
 
 @pytest.mark.parametrize("sql", ALLOWED)

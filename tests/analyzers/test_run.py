@@ -1,4 +1,4 @@
-"""The run reader: what is one run, what wins where rows were written twice, and what is said of files that are no use."""
+"""The run reader: what is one run, what wins where rows were written twice, what is said of useless files."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from run_builder import MS, NODE, RunBuilder, healthy_run, proc_of
 
 from rankscope.analyzers import place
 from rankscope.analyzers.report import report
-from rankscope.analyzers.run import Run
+from rankscope.analyzers.run import Row, Run
 from rankscope.schema.arrow import arrow_schema, rows_to_table
 from rankscope.schema.errors import EmptyRun, MixedRuns, NewerOntology, NotARun, UnreadableFile
 from rankscope.schema.paths import REPLACES, fact_folder, live_folder
@@ -27,8 +27,8 @@ def run_dir(tmp_path: Path) -> Path:
     return healthy_run(tmp_path / "runs" / "one")
 
 
-def rows(run_dir: Path | str, sql: str, **options) -> list[tuple]:
-    with Run.open(str(run_dir), **options) as run:
+def rows(run_dir: Path | str, sql: str) -> list[Row]:
+    with Run.open(str(run_dir)) as run:
         return run.rows(sql)
 
 
@@ -49,7 +49,9 @@ def test_a_run_is_found_by_path_address_and_id(run_dir: Path, monkeypatch: pytes
 def test_an_object_store_is_read_through_its_file_system(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fs.SubTreeFileSystem(str(run_dir.parent), fs.LocalFileSystem())  # DuckDB cannot open what it names
     known = SimpleNamespace(from_uri=lambda _: (store, "one"))
-    monkeypatch.setattr(place, "fs", SimpleNamespace(FileSystem=known, FileType=fs.FileType, LocalFileSystem=fs.LocalFileSystem))
+    monkeypatch.setattr(
+        place, "fs", SimpleNamespace(FileSystem=known, FileType=fs.FileType, LocalFileSystem=fs.LocalFileSystem)
+    )
     with Run.open("s3://bucket/one") as run, Run.open(str(run_dir)) as here:
         assert not run.place.is_local
         sql = "SELECT * FROM collective ORDER BY proc, record"
@@ -94,7 +96,11 @@ def test_the_last_row_of_a_record_wins(tmp_path: Path) -> None:
     build.entities()
     build.stream()
     sql = "SELECT rank, record, state, completed_ns FROM collective ORDER BY rank, record"
-    assert rows(build.root, sql) == [(0, 0, "completed", 15 * MS), (0, 1, "completed", 30 * MS), (1, 0, "completed", 15 * MS)]
+    assert rows(build.root, sql) == [
+        (0, 0, "completed", 15 * MS),
+        (0, 1, "completed", 30 * MS),
+        (1, 0, "completed", 15 * MS),
+    ]
 
 
 def test_a_sealed_file_counts_instead_of_its_stream_and_a_merged_one_instead_of_its_parts(run_dir: Path) -> None:
@@ -108,7 +114,9 @@ def test_a_sealed_file_counts_instead_of_its_stream_and_a_merged_one_instead_of_
     pq.write_table(data.replace_schema_metadata({**data.schema.metadata, REPLACES: path.stem}), merged)
     with Run.open(str(run_dir)) as run:
         assert run.rows("SELECT count(*) FROM collective") == [(12,)]
-        assert [Path(item.path).name for item in run.listing.sealed if item.table == "collective"] == ["agent-9.parquet"]
+        assert [Path(item.path).name for item in run.listing.sealed if item.table == "collective"] == [
+            "agent-9.parquet"
+        ]
         assert run.listing.streams == ()
 
 
@@ -193,9 +201,13 @@ def test_what_is_no_run_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "bad-json").mkdir()
     (tmp_path / "bad-json" / "run.json").write_text("{")
     expected = {
-        "missing": (NotARun, "no such run"), "empty": (NotARun, "it is empty"), "foreign": (NotARun, "not a run directory"),
-        "file": (NotARun, "a file"), "no-rows": (EmptyRun, "no rows"), "bad-json": (UnreadableFile, "run.json"),
-    }  # fmt: skip
+        "missing": (NotARun, "no such run"),
+        "empty": (NotARun, "it is empty"),
+        "foreign": (NotARun, "not a run directory"),
+        "file": (NotARun, "a file"),
+        "no-rows": (EmptyRun, "no rows"),
+        "bad-json": (UnreadableFile, "run.json"),
+    }
     for name, (kind, text) in expected.items():
         with pytest.raises(kind, match=text) as caught:
             Run.open(str(tmp_path / name))
@@ -257,7 +269,9 @@ def test_readings_of_several_files_all_count_and_keep_their_node(tmp_path: Path)
     build.add("host_sample", 0, node=NODE, time_ns=3, load_1m=1.0)
     build.entities()
     build.stream()
-    assert rows(build.root, "SELECT time_ns, node, incarnation FROM host_sample ORDER BY 1") == [(t, NODE, 0) for t in (1, 2, 3)]
+    assert rows(build.root, "SELECT time_ns, node, incarnation FROM host_sample ORDER BY 1") == [
+        (t, NODE, 0) for t in (1, 2, 3)
+    ]
 
 
 def test_the_last_known_value_of_an_entity_counts(tmp_path: Path) -> None:
@@ -275,4 +289,3 @@ def test_files_of_a_fact_folder_of_another_table_are_foreign(run_dir: Path) -> N
     shutil.copy(collective_file(run_dir), folder / "agent-8.parquet")
     with Run.open(str(run_dir)) as run:
         assert [fault.reason for fault in run.faults] == ["foreign: it does not say that it holds table span"]
-

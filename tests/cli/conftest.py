@@ -1,23 +1,11 @@
 """Commands run in this process, with their output and status; every test has its own leftovers and current folder."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from command_line import Command, Ran
 
 from rankscope.cli import main
-
-
-class Ran(NamedTuple):
-    """What a command line left."""
-
-    status: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Ran]
 
 
 @pytest.fixture(autouse=True)

@@ -11,33 +11,45 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from command_line import Command, Ran
 from run_builder import healthy_run
 
 COMMANDS = {
-    "report": ["report", "{run}"], "report --json": ["report", "{run}", "--json"], "query": ["query", "{run}", "SELECT 1"],
-    "seal": ["seal", "{run}"], "verify": ["verify", "{run}"],
-}  # fmt: skip
+    "report": ["report", "{run}"],
+    "report --json": ["report", "{run}", "--json"],
+    "query": ["query", "{run}", "SELECT 1"],
+    "seal": ["seal", "{run}"],
+    "verify": ["verify", "{run}"],
+}
 AS_NOBODY = """
-import contextlib, io, os, sys
-from rankscope.cli.main import main, run
+import contextlib, io, json, os, sys
+from rankscope.cli.main import run
 
-good, arguments = sys.argv[1], sys.argv[2:]
-with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-    for warm in (["report", good], ["query", good, "SELECT 1"], ["verify", good], ["seal", good], ["runs", good], ["report", "x"]):
-        run(warm)  # loads everything while the libraries can be read
+def capture(arguments):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        status = run(arguments)
+    return status, out.getvalue(), err.getvalue()
+
+good, lines = sys.argv[1], json.loads(sys.argv[2])
+for command in ("report", "verify", "seal", "runs"):  # loads everything while the libraries can be read
+    capture([command, good])
+capture(["query", good, "SELECT 1"])
+capture(["report", "missing"])
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-main(arguments)
+print(json.dumps([capture(line) for line in lines]))
 """
 
 
-def run_as_nobody(folder: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """A command line of a user who is not root, whatever this one is."""
+def run_as_nobody(folder: Path, lines: list[list[str]]) -> list[Ran]:
+    """Command lines of a user who is not root, whatever this one is."""
     environment = {**os.environ, "RANKSCOPE_LOCAL_DIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", AS_NOBODY, str(healthy_run(folder / "good")), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    command = [sys.executable, "-c", AS_NOBODY, str(healthy_run(folder / "good")), json.dumps(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return [Ran(*answer) for answer in json.loads(done.stdout)]
 
 
 @pytest.fixture
@@ -75,7 +87,7 @@ def spoil(run_dir: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "foreign", "file", "truncated", "newer ontology"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_one_line_and_status_2(rankscope, tmp_path: Path, command: str, kind: str) -> None:
+def test_one_line_and_status_2(rankscope: Command, tmp_path: Path, command: str, kind: str) -> None:
     run_dir = healthy_run(tmp_path / "run")
     spoil(run_dir, kind)
     before = sorted(tmp_path.rglob("*"))
@@ -83,36 +95,39 @@ def test_one_line_and_status_2(rankscope, tmp_path: Path, command: str, kind: st
     is_list = command == "verify" and kind == "truncated"  # it names every damaged file before its one line
     assert ran.status == 2, ran
     assert (ran.out == "") != is_list
-    assert ran.err.startswith("rankscope: ") and ran.err.count("\n") == 1 and str(tmp_path) in ran.err or "2.0.0" in ran.err
-    assert sorted(path for path in tmp_path.rglob("*") if "local" not in path.parts) == [path for path in before if "local" not in path.parts]
+    assert (
+        ran.err.startswith("rankscope: ") and ran.err.count("\n") == 1 and str(tmp_path) in ran.err
+    ) or "2.0.0" in ran.err
+    assert sorted(path for path in tmp_path.rglob("*") if "local" not in path.parts) == [
+        path for path in before if "local" not in path.parts
+    ]
 
 
 @pytest.mark.parametrize("command", ["report", "query"])
-def test_a_run_without_rows(rankscope, tmp_path: Path, command: str) -> None:
+def test_a_run_without_rows(rankscope: Command, tmp_path: Path, command: str) -> None:
     run_dir = healthy_run(tmp_path / "run")
     spoil(run_dir, "no rows")
     ran = rankscope(*(part.format(run=run_dir) for part in COMMANDS[command]))
     assert (ran.status, ran.out, ran.err) == (2, "", f"rankscope: {run_dir}: the run has no rows\n")
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "runs"])
-def test_no_permission(open_folder: Path, command: str) -> None:
+def test_no_permission(open_folder: Path) -> None:
     run_dir = healthy_run(open_folder / "run")
     run_dir.chmod(0o000)
-    arguments = COMMANDS.get(command, ["runs", "{run}"])
-    ran = run_as_nobody(open_folder, [part.format(run=run_dir) for part in arguments])
-    assert (ran.returncode, ran.stdout) == (2, ""), ran.stderr
-    assert ran.stderr.startswith("rankscope: ") and ran.stderr.count("\n") == 1 and "ermission" in ran.stderr
+    lines = [[part.format(run=run_dir) for part in arguments] for arguments in (*COMMANDS.values(), ["runs", "{run}"])]
+    for ran in run_as_nobody(open_folder, lines):
+        assert (ran.status, ran.out) == (2, "")
+        assert ran.err.startswith("rankscope: ") and ran.err.count("\n") == 1 and "ermission" in ran.err
 
 
 def test_one_file_without_permission_is_named_and_the_rest_is_read(open_folder: Path) -> None:
     run_dir = healthy_run(open_folder / "run")
     path = next((run_dir / "span").rglob("*.parquet"))
-    for item in run_dir.rglob("*"):
+    for item in (run_dir, *run_dir.rglob("*")):
         item.chmod(0o755)
-    run_dir.chmod(0o755)
     path.chmod(0o000)
-    ran = run_as_nobody(open_folder, ["report", str(run_dir)])
-    assert ran.returncode == 0, ran.stderr
-    assert f"span/incarnation=0/node=host-a-11111111/{path.name}: no permission to read it" in " ".join(ran.stdout.split()).replace("/ ", "/")
-    assert "66.67 %" in ran.stdout
+    (ran,) = run_as_nobody(open_folder, [["report", str(run_dir)]])
+    assert ran.status == 0
+    fault = f"span/incarnation=0/node=host-a-11111111/{path.name}: no permission to read it"
+    assert fault in " ".join(ran.out.split()).replace("/ ", "/")
+    assert "66.67 %" in ran.out

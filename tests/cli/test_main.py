@@ -5,19 +5,20 @@ import sys
 from importlib.metadata import version
 
 import pytest
+from command_line import Command
 
 from rankscope.cli.main import COMMANDS
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example(rankscope, name: str) -> None:
+def test_every_command_has_help_with_an_example(rankscope: Command, name: str) -> None:
     ran = rankscope(name, "--help")
     assert ran.status == 0 and ran.err == ""
     assert f"rankscope {name}" in " ".join(ran.out.split()).split("Example:")[1]
     assert "--json" in ran.out
 
 
-def test_help_lists_every_command(rankscope) -> None:
+def test_help_lists_every_command(rankscope: Command) -> None:
     ran = rankscope("--help")
     assert ran.status == 0
     for name in COMMANDS:
@@ -26,16 +27,28 @@ def test_help_lists_every_command(rankscope) -> None:
     assert nothing.status == 2 and nothing.out == ran.out
 
 
-def test_version(rankscope) -> None:
+def test_version(rankscope: Command) -> None:
     assert rankscope("--version") == (0, version("rankscope") + "\n", "")
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nonsense"], ["report"], ["report", "a", "b"], ["report", "--nonsense", "x"], ["query", "x"], ["--nonsense"], ["runs", "a", "b"],
-     ["query", "x", "SELECT 1", "--json", "--csv"], ["schema", "--json", "--markdown"], ["schema", "nonsense"], ["seal"], ["verify"]],
-)  # fmt: skip
-def test_wrong_usage_is_one_line_and_status_2(rankscope, arguments: list[str]) -> None:
+    [
+        ["nonsense"],
+        ["report"],
+        ["report", "a", "b"],
+        ["report", "--nonsense", "x"],
+        ["query", "x"],
+        ["--nonsense"],
+        ["runs", "a", "b"],
+        ["query", "x", "SELECT 1", "--json", "--csv"],
+        ["schema", "--json", "--markdown"],
+        ["schema", "nonsense"],
+        ["seal"],
+        ["verify"],
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(rankscope: Command, arguments: list[str]) -> None:
     ran = rankscope(*arguments)
     assert ran.status == 2 and ran.out == ""
     assert ran.err.startswith("rankscope: ") and ran.err.count("\n") == 1
@@ -46,7 +59,7 @@ def test_help_and_usage_errors_load_nothing_heavy() -> None:
         "import sys; from rankscope.cli.main import run; run(['--help']); run(['report']);"
         "sys.exit(', '.join({'duckdb', 'pyarrow', 'rich', 'numpy', 'torch'} & set(sys.modules)) or 0)"
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stderr.splitlines()[1:]) == (0, [])
 
 

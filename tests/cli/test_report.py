@@ -4,12 +4,15 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+from command_line import Command
 from run_builder import RunBuilder, healthy_run
+from syrupy.assertion import SnapshotAssertion
 
 from rankscope.schema.catalogue import CATALOGUE
 
 
-def test_the_whole_report(rankscope, tmp_path: Path, snapshot) -> None:
+def test_the_whole_report(rankscope: Command, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     ran = rankscope("report", str(healthy_run(tmp_path / "run")))
     text = ran.out.replace(str(tmp_path), "/runs")
     text = re.sub(r"rankscope \d\S*", "rankscope VERSION", text)
@@ -17,7 +20,7 @@ def test_the_whole_report(rankscope, tmp_path: Path, snapshot) -> None:
     assert re.sub(r"[0-9a-f]{32}", "DIGEST", text) == snapshot
 
 
-def test_a_report_with_everything_wrong(rankscope, tmp_path: Path, snapshot) -> None:
+def test_a_report_with_everything_wrong(rankscope: Command, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     build = RunBuilder(tmp_path / "run", world_size=24)
     for rank in range(20):
         build.step(rank, 0, 0, 100)
@@ -38,7 +41,7 @@ def test_a_report_with_everything_wrong(rankscope, tmp_path: Path, snapshot) -> 
     assert ran.status == 0 and rankscope("report", str(tmp_path / "run"), "--fail-on-findings").status == 1
 
 
-def test_json_has_the_form_of_the_definitions(rankscope, tmp_path: Path) -> None:
+def test_json_has_the_form_of_the_definitions(rankscope: Command, tmp_path: Path) -> None:
     ran = rankscope("report", str(healthy_run(tmp_path / "run")), "--json")
     document = json.loads(ran.out)
     assert list(document) == ["run", "measurements", "verdicts"] and document["run"]["run_id"] == "run-1"
@@ -49,10 +52,17 @@ def test_json_has_the_form_of_the_definitions(rankscope, tmp_path: Path) -> None
         assert item["provenance"]["dataset_digest"] == document["run"]["dataset_digest"]
         assert set(item["scope"]) - {"group_id", "rank", "table", "incarnation"} <= set(CATALOGUE[item["name"]].scopes)
     names = {item["name"] for item in document["measurements"]}
-    assert {"step.duration", "collective.wait", "collective.transfer", "capture.coverage", "capture.overhead", "capture.dropped"} <= names
+    assert {
+        "step.duration",
+        "collective.wait",
+        "collective.transfer",
+        "capture.coverage",
+        "capture.overhead",
+        "capture.dropped",
+    } <= names
 
 
-def test_statements_rederive_their_values(rankscope, tmp_path: Path) -> None:
+def test_statements_rederive_their_values(rankscope: Command, tmp_path: Path) -> None:
     run_dir = str(healthy_run(tmp_path / "run"))
     document = json.loads(rankscope("report", run_dir, "--json").out)
     item = next(item for item in document["measurements"] if item["name"] == "collective.count")
@@ -60,7 +70,7 @@ def test_statements_rederive_their_values(rankscope, tmp_path: Path) -> None:
     assert answer["rows"][0][answer["columns"].index("num_operations")] == item["value"] == 12
 
 
-def test_narrow_and_wide_terminals(rankscope, tmp_path: Path, monkeypatch) -> None:
+def test_narrow_and_wide_terminals(rankscope: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = str(healthy_run(tmp_path / "run"))
     for columns in ("60", "200"):
         monkeypatch.setenv("COLUMNS", columns)

@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import Command
 from run_builder import RunBuilder, healthy_run
 
 
-def test_newest_first_with_state(rankscope, tmp_path: Path) -> None:
+def test_newest_first_with_state(rankscope: Command, tmp_path: Path) -> None:
     for number, run_id in enumerate(("old", "new", "middle")):
         build = RunBuilder(tmp_path / "runs" / run_id, run_id=run_id)
         build.step(0, 0, 0, 1)
@@ -23,14 +24,14 @@ def test_newest_first_with_state(rankscope, tmp_path: Path) -> None:
     assert [line.split()[0] for line in lines[2:]] == ["new", "middle", "old"]
 
 
-def test_the_default_is_the_folder_of_runs_here(rankscope) -> None:
+def test_the_default_is_the_folder_of_runs_here(rankscope: Command) -> None:
     assert rankscope("runs").status == 2
     healthy_run(Path("rankscope-runs/one"))
     assert rankscope("runs").out.splitlines()[-1].startswith("run-1 ")
     assert rankscope("report", "one").status == 0
 
 
-def test_a_run_that_cannot_be_read_does_not_hide_the_others(rankscope, tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(rankscope: Command, tmp_path: Path) -> None:
     healthy_run(tmp_path / "runs" / "good")
     bad = healthy_run(tmp_path / "runs" / "bad")
     (bad / "run.json").write_text('{"run_id": "bad", "ontology_version": "9.0.0"}')
@@ -40,7 +41,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(rankscope, tmp_path:
 
 
 @pytest.mark.parametrize("kind", ["missing", "file", "empty", "foreign"])
-def test_no_run_is_one_line(rankscope, tmp_path: Path, kind: str) -> None:
+def test_no_run_is_one_line(rankscope: Command, tmp_path: Path, kind: str) -> None:
     folder = tmp_path / kind
     if kind == "file":
         folder.write_text("x")

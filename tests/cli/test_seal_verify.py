@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from command_line import Command
 from run_builder import RunBuilder, healthy_run
 
 
@@ -18,13 +19,15 @@ def unsealed(root: Path) -> Path:
     return build.stream()
 
 
-def test_seal_then_verify_then_damage(rankscope, tmp_path: Path) -> None:
+def test_seal_then_verify_then_damage(rankscope: Command, tmp_path: Path) -> None:
     run_dir = unsealed(tmp_path / "run")
     before = json.loads(rankscope("query", str(run_dir), "SELECT * FROM collective ORDER BY rank", "--json").out)
     done = json.loads(rankscope("seal", str(run_dir), "--json").out)
     assert done["run_id"] == "run-1" and done["num_rows"] > 0 and done["left_alone"] == []
     assert not list(run_dir.rglob("*.arrows"))
-    assert json.loads(rankscope("query", str(run_dir), "SELECT * FROM collective ORDER BY rank", "--json").out) == before
+    assert (
+        json.loads(rankscope("query", str(run_dir), "SELECT * FROM collective ORDER BY rank", "--json").out) == before
+    )
     again = json.loads(rankscope("seal", str(run_dir), "--json").out)
     assert again["num_rows"] == 0
     checked = rankscope("verify", str(run_dir))
@@ -38,11 +41,11 @@ def test_seal_then_verify_then_damage(rankscope, tmp_path: Path) -> None:
     assert rankscope("verify", str(run_dir), "--fail-on-findings").status == 1
 
 
-def test_files_that_no_index_knows_are_named(rankscope, tmp_path: Path) -> None:
+def test_files_that_no_index_knows_are_named(rankscope: Command, tmp_path: Path) -> None:
     ran = rankscope("verify", str(healthy_run(tmp_path / "run")))
     assert ran.status == 2 and "not in the index" in ran.out
 
 
-def test_seal_says_what_it_did(rankscope, tmp_path: Path) -> None:
+def test_seal_says_what_it_did(rankscope: Command, tmp_path: Path) -> None:
     ran = rankscope("seal", str(unsealed(tmp_path / "run")))
     assert ran.status == 0 and "rows newly sealed" in ran.out and "on 1 nodes" in ran.out

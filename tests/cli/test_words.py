@@ -15,9 +15,21 @@ def test_durations(ns: int | None, text: str) -> None:
 
 
 def test_sizes_counts_and_shares() -> None:
-    assert [size(value) for value in (None, 0, 1500, 25_000_000, 3 * 10**9)] == [NONE, "0 B", "1.50 kB", "25.0 MB", "3.00 GB"]
+    assert [size(value) for value in (None, 0, 1500, 25_000_000, 3 * 10**9)] == [
+        NONE,
+        "0 B",
+        "1.50 kB",
+        "25.0 MB",
+        "3.00 GB",
+    ]
     assert count(1234567) == "1,234,567" and count(None) == NONE
-    assert [share(value) for value in (None, 0.0, 0.0001, 0.1234, 1.0)] == [NONE, "0.0 %", "< 0.1 %", "12.3 %", "100.0 %"]
+    assert [share(value) for value in (None, 0.0, 0.0001, 0.1234, 1.0)] == [
+        NONE,
+        "0.0 %",
+        "< 0.1 %",
+        "12.3 %",
+        "100.0 %",
+    ]
 
 
 def test_drawings() -> None:

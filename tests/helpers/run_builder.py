@@ -53,10 +53,18 @@ class RunBuilder:
             self.records[proc] += 1
         return self.add(table, incarnation, proc=proc, rank=rank, **columns)
 
-    def entities(self, ranks: list[int] | None = None, exit_kind: str = "clean", incarnation: int = 0, dropped: int = 0) -> None:
-        """The run, the node, the processes of `ranks` (all) and the world group. Call it last: it counts the records."""
-        self.add("run", run_id=self.run_id, job_id="job-1", world_size=self.world_size, created_ns=0,
-                 ontology_version=ONTOLOGY_VERSION)  # fmt: skip
+    def entities(
+        self, ranks: list[int] | None = None, exit_kind: str = "clean", incarnation: int = 0, dropped: int = 0
+    ) -> None:
+        """The run, the node, the processes of `ranks` (all) and the world group. Comes last: it counts records."""
+        self.add(
+            "run",
+            run_id=self.run_id,
+            job_id="job-1",
+            world_size=self.world_size,
+            created_ns=0,
+            ontology_version=ONTOLOGY_VERSION,
+        )
         self.add("node", node=self.node, host=self.node.rsplit("-", 1)[0], boot_id=BOOT_ID)
         for rank in range(self.world_size) if ranks is None else ranks:
             proc = proc_of(rank, incarnation)
@@ -67,10 +75,21 @@ class RunBuilder:
 
     def group(self, group_id: str, members: list[int], dimension: str | None = None, incarnation: int = 0) -> None:
         """A group of consecutive members."""
-        self.add("process_group", group_id=group_id, incarnation=incarnation, member_starts=[members[0]], member_strides=[1],
-                 member_counts=[len(members)], size=len(members), backend="gloo", mesh_dimension=dimension)  # fmt: skip
+        self.add(
+            "process_group",
+            group_id=group_id,
+            incarnation=incarnation,
+            member_starts=[members[0]],
+            member_strides=[1],
+            member_counts=[len(members)],
+            size=len(members),
+            backend="gloo",
+            mesh_dimension=dimension,
+        )
 
-    def collective(self, rank: int, seq: int, issued: int, waited: tuple[int, int] | None, completed: int | None, **more: Any) -> None:
+    def collective(
+        self, rank: int, seq: int, issued: int, waited: tuple[int, int] | None, completed: int | None, **more: Any
+    ) -> None:
         """An all_reduce of 1,000 bytes in the world group; times in ms after the start."""
         columns: dict[str, Any] = {
             "step": 1, "group_id": WORLD, "op": "all_reduce", "seq": seq, "reduce_op": "sum", "dtype": "float32",
@@ -85,7 +104,13 @@ class RunBuilder:
 
     def step(self, rank: int, step: int, start: int, end: int, **more: Any) -> None:
         """A step from `start` to `end`, in ms."""
-        columns = {"step": step, "start_ns": start * MS, "end_ns": end * MS, "boundary": "optimizer", "is_skipped": False}
+        columns = {
+            "step": step,
+            "start_ns": start * MS,
+            "end_ns": end * MS,
+            "boundary": "optimizer",
+            "is_skipped": False,
+        }
         incarnation = more.pop("incarnation", 0)
         self.fact("step", rank, incarnation, **(columns | more))
 
@@ -138,9 +163,9 @@ class RunBuilder:
 def healthy_run(root: Path, *, shuffle: random.Random | None = None, pieces: int = 1) -> Path:
     """Two ranks, five steps of 100 ms, one of 300 ms; one all_reduce a step, for which rank 1 is 20 ms late.
 
-    Worked out by hand: counted steps are 1..5 on both ranks; durations 100, 100, 100, 100, 300 ms. In each step rank 0 issues
-    at +50 and waits till +80, rank 1 issues at +70 and waits till +80: host waits 30 and 10 ms, waits by arrival 20 and 0 ms,
-    transfer 10 ms.
+    Worked out by hand: counted steps are 1..5 on both ranks; durations 100, 100, 100, 100, 300 ms. In each step rank 0
+    issues at +50 and waits till +80, rank 1 issues at +70 and waits till +80: host waits 30 and 10 ms, waits by arrival
+    20 and 0 ms, transfer 10 ms.
     """
     build = RunBuilder(root)
     start = 0
@@ -154,8 +179,23 @@ def healthy_run(root: Path, *, shuffle: random.Random | None = None, pieces: int
         if pieces > 1 and step % 2 == 1:
             build.seal(shuffle=shuffle)
     for rank in (0, 1):
-        build.add("capture", 0, proc=proc_of(rank), rank=rank, record=10_000, time_ns=start * MS, hook="process_groups", tier="class",
-                  is_on=True, num_rows=6, num_dropped=0, num_errors=0, num_calls=640, num_timed_calls=10, timed_ns=50_000,
-                  timed_ns_squared=250e6)  # fmt: skip
+        build.add(
+            "capture",
+            0,
+            proc=proc_of(rank),
+            rank=rank,
+            record=10_000,
+            time_ns=start * MS,
+            hook="process_groups",
+            tier="class",
+            is_on=True,
+            num_rows=6,
+            num_dropped=0,
+            num_errors=0,
+            num_calls=640,
+            num_timed_calls=10,
+            timed_ns=50_000,
+            timed_ns_squared=250e6,
+        )
     build.entities()
     return build.seal(shuffle=shuffle)

@@ -29,11 +29,15 @@ def values_of(column: Column) -> st.SearchStrategy[object]:
 
 
 def rows_of(table: str) -> st.SearchStrategy[list[dict[str, object]]]:
-    return st.lists(st.fixed_dictionaries({column.name: values_of(column) for column in TABLES[table].columns}), max_size=5)
+    return st.lists(
+        st.fixed_dictionaries({column.name: values_of(column) for column in TABLES[table].columns}), max_size=5
+    )
 
 
 @pytest.mark.parametrize("table", TABLES)
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_write_parquet_read_is_the_identity(table: str, tmp_path: Path, data: st.DataObject) -> None:
     rows = data.draw(rows_of(table))

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.schema import decode, ring
-from rankscope.schema.decode import Names, RingHeader
+from rankscope.schema.decode import Names
 from rankscope.schema.enums import ENUMS
 from rankscope.schema.ring import Field, RingLayout
+from rankscope.schema.ring_header import RingHeader, encode_header
 from rankscope.schema.tables import RING_TABLES
 
 CAPACITY = 8
@@ -62,7 +63,7 @@ def pack(view: mmap.mmap, layout: RingLayout, number: int, values: dict[str, Any
 
 def new_ring() -> mmap.mmap:
     view = mmap.mmap(-1, ring.ring_bytes(CAPACITY))
-    view[: ring.HEADER_BYTES] = decode.encode_header(RingHeader(PROC, CAPACITY, "1.0.0", 5))
+    view[: ring.HEADER_BYTES] = encode_header(RingHeader(PROC, CAPACITY, "1.0.0", 5))
     return view
 
 
@@ -72,7 +73,11 @@ def new_ring() -> mmap.mmap:
 def test_what_is_packed_is_read(kind: int, data: st.DataObject) -> None:
     layout = ring.layout(kind)
     fields = {name: field for name, field in layout.fields.items() if field.moment != "late"}
-    rows = data.draw(st.lists(st.fixed_dictionaries({name: stored_values(field) for name, field in fields.items()}), max_size=CAPACITY))
+    rows = data.draw(
+        st.lists(
+            st.fixed_dictionaries({name: stored_values(field) for name, field in fields.items()}), max_size=CAPACITY
+        )
+    )
     if "src" in fields:
         rows = [row | {"op": 13} for row in rows]  # send: src is a sender, not a root
     view = new_ring()

@@ -1,12 +1,12 @@
-"""Vocabularies are appended to, never reordered: rings store positions, and files of older versions must stay readable."""
+"""Vocabularies are appended to, never reordered: rings store positions."""
 
 import pytest
 
 from rankscope.schema.enums import ENUMS, code
 
 FIRST_RELEASE = {
-    "op": "all_reduce all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor all_to_all all_to_all_single"
-    " broadcast reduce gather scatter barrier send recv all_reduce_coalesced all_gather_coalesced"
+    "op": "all_reduce all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor all_to_all"
+    " all_to_all_single broadcast reduce gather scatter barrier send recv all_reduce_coalesced all_gather_coalesced"
     " all_gather_into_tensor_coalesced reduce_scatter_coalesced reduce_scatter_tensor_coalesced broadcast_coalesced"
     " coalesced all_reduce_sparse other",
     "dtype": "float32 float64 float16 bfloat16 int8 uint8 int16 int32 int64 bool complex64 complex128 float8_e4m3fn"

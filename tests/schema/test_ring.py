@@ -39,7 +39,7 @@ def test_open_packs_the_whole_record_and_close_one_piece_of_it(kind: int) -> Non
 
 
 def test_kinds_are_numbered_once_from_one() -> None:
-    assert KINDS == list(range(1, len(KINDS) + 1))
+    assert list(range(1, len(KINDS) + 1)) == KINDS
     assert {ring.layout_of(table.name).kind for table in RING_TABLES.values()} == set(KINDS)
     with pytest.raises(KeyError):
         ring.layout_of("kernel")
