@@ -18,7 +18,7 @@ from typing import Any, Final
 from rankscope.schema.enums import code
 from rankscope.schema.ring import COMPLETED, FAILED, ISSUED, layout_of
 
-from .base import Recorder, now_ns
+from .base import Guard, Recorder, now_ns
 
 LAYOUT: Final = layout_of("collective")
 WAITED, POLLED, UNKNOWN = (code("timing_source", name) for name in ("wait", "poll", "none"))
@@ -54,10 +54,10 @@ class _NoWork:
 class Completion:
     """The operations of this process that are not closed."""
 
-    __slots__ = ("_close", "_no_work", "_recorder", "outputs", "polls", "works")
+    __slots__ = ("_close", "_guard", "_no_work", "_recorder", "outputs", "polls", "works")
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder, self._close, self._no_work = recorder, recorder.close, _NoWork()
+    def __init__(self, recorder: Recorder, guard: Guard) -> None:
+        self._recorder, self._close, self._guard, self._no_work = recorder, recorder.close, guard, _NoWork()
         self.works: dict[int, Pending | tuple[int, int]] = {}
         """By identity of the work. (record, returned_ns): a synchronous operation, which its caller waits for next."""
         self.outputs: dict[int, Pending] = {}
@@ -151,8 +151,12 @@ class Completion:
         assert isinstance(pending, Pending)
         if self.works.get(pending.key) is pending:
             del self.works[pending.key]
-        if not pending.is_waited and not pending.completed_ns:
+        if pending.is_waited or pending.completed_ns or self._guard.is_off:
+            return
+        try:
             self._finish(pending, ISSUED, UNKNOWN, 0, 0, 0)
+        except Exception as error:  # noqa: BLE001 - the guard's
+            self._guard.failed(error)
 
     def _keep_outputs(self, pending: Pending, outputs: Any) -> None:
         table = self.outputs

@@ -51,12 +51,12 @@ class Ledger:
         "coalescings", "completion", "device", "dtypes", "open", "plain", "recorder", "reduction", "registry", "thread",
     )  # fmt: skip
 
-    def __init__(self, recorder: Recorder, device: DeviceTimes) -> None:
+    def __init__(self, recorder: Recorder, device: DeviceTimes, waits: Guard) -> None:
         import torch
 
         if LAYOUT.open_columns != OPEN_COLUMNS:
             raise AssertionError(f"the record of table collective has changed: {LAYOUT.open_columns}")
-        self.recorder, self.registry, self.completion = recorder, Registry(recorder), Completion(recorder)
+        self.recorder, self.registry, self.completion = recorder, Registry(recorder), Completion(recorder, waits)
         self.thread, self.device, self.open = Thread(), device, recorder.open
         self.dtypes, self.reduction = dtype_codes(), reduction_reader()
         self.plain = frozenset({torch.Tensor, torch.nn.Parameter})

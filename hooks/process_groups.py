@@ -41,10 +41,11 @@ def install(recorder: Recorder, undo: ExitStack, tier: Tier | None = None) -> No
         raise HookUnavailable("this torch is built without distributed")
     if not claim(HOOK, undo):
         return
-    ledger, chosen = Ledger(recorder, make_device_times(recorder, undo)), tier or best_tier()
+    watch, chosen = Guard(recorder, f"{HOOK}.waits"), tier or best_tier()
+    ledger = Ledger(recorder, make_device_times(recorder, undo), watch)
     _live = _Live(ledger, [])
     undo.callback(_forget, _live)
-    waits.install(ledger, Guard(recorder, f"{HOOK}.waits"), undo)
+    waits.install(ledger, watch, undo)
     if chosen == "native":
         native.install(ledger, _guard(recorder, "native"), undo)
     else:
