@@ -10,6 +10,7 @@ from pathlib import Path
 from pyarrow import fs
 
 from rankscope.schema.errors import NotARun, UnreadableFile
+from rankscope.schema.leftovers import leftover_runs
 from rankscope.schema.paths import RUNS_FOLDER
 
 
@@ -25,9 +26,9 @@ class Place:
 
 
 def locate(run: str) -> Place:
-    """The place of `run`. A local path that does not exist is answered with is_there False.
+    """The place of `run`. is_there is False for one of which only leftovers on this machine are known.
 
-    Raises UnreadableFile (no such store, no permission) or NotARun (a file, an empty name).
+    Raises UnreadableFile (no such store, no permission) or NotARun (nothing there, a file, an empty name).
     """
     if not run:
         raise NotARun("no run was named: give a run directory, its address, or an id under ./" + RUNS_FOLDER)
@@ -46,8 +47,11 @@ def _local(run: str) -> Place:
             return _place(candidate, is_there=True)
         if candidate.exists():
             raise NotARun(f"{candidate}: a file, not a run directory")
-    is_id = "/" not in run
-    return _place(candidates[1] if is_id else candidates[0], is_there=False)
+    for begun in leftover_runs():
+        if begun.run_id == run or begun.run_dir in {str(candidate.resolve()) for candidate in candidates}:
+            return _place(Path(begun.run_dir), is_there=Path(begun.run_dir).is_dir())
+    where = f" here or under ./{RUNS_FOLDER}" if "/" not in run else ""
+    raise NotARun(f"{run}: no such run{where}")
 
 
 def _place(folder: Path, is_there: bool) -> Place:
