@@ -86,7 +86,7 @@ def inside_hooks(run_dir: str, num_steps: int) -> dict[str, float]:
         for (name, _, _), rows in leftover.tables().items():
             if name == "capture":
                 for row in rows.to_pylist():
-                    calls += row["num_calls"]
+                    calls += row["num_calls"] or 0
                     if row["num_timed_calls"]:
                         spent_ns += row["num_calls"] * row["timed_ns"] / row["num_timed_calls"]
     return {"calls": calls / NUM_RANKS / num_steps, "inside_us": spent_ns / 1e3 / NUM_RANKS / num_steps}
@@ -97,7 +97,7 @@ def table(results: list[dict[str, Any]]) -> str:
     import torch
 
     lines = [
-        f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}, 2 ranks",
+        f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}",
         (
             f"{'model':6} {'pairs':>5} {'off ms':>8} {'on ms':>8} {'on/off':>7} {'95 % interval':>16} "
             f"{'hook entries':>12} {'inside us':>9} {'of a step':>9}"
