@@ -5,8 +5,8 @@
 One job per model. Every pair is one block of steps with rankscope attached and one without (`detach` takes every hook
 out), the order drawn by turns; all ranks switch at the same step. The figure is the median over the pairs of the ratio
 of the blocks' median step times, with a 95 % bootstrap interval over the pairs. Beside it, and far sharper: the time
-inside hooks by their own clocks (1 entry in 64), per step, from a longer block at the end. The node agent is off: it runs
-outside the ranks.
+inside hooks by their own clocks (1 entry in 64), per step, from a longer block at the end. The node agent is
+off: it runs outside the ranks.
 """
 
 import argparse
