@@ -9,6 +9,7 @@ Torch 2.6+. Cost of a row: about 10 us (benchmarks/overhead.py). Cannot see: wha
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from .all_reduce import fast_all_reduce
@@ -33,8 +34,12 @@ def install(ledger: Ledger, guard: RowGuard, undo: ExitStack, *, beside_kernel: 
             wrapper = _marking(ledger, guard, method, original)
             if name == "allreduce":
                 wrapper = fast_all_reduce(ledger, guard, wrapper, original, excludes=beside_kernel)
-            patch(ProcessGroup, name, lambda _, wrapper=wrapper: wrapper, undo)
+            patch(ProcessGroup, name, partial(_instead, wrapper), undo)
     watch_coalescing(ledger, guard, undo)
+
+
+def _instead(wrapper: Any, _original: Any) -> Any:
+    return wrapper
 
 
 def _marking(ledger: Ledger, guard: RowGuard, method: Method, original: Any) -> Any:

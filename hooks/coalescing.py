@@ -1,7 +1,7 @@
-"""Coalesced calls: operations between `_start_coalescing` and `_end_coalescing` share a number and the work they end in.
+"""Coalesced calls: what stands between `_start_coalescing` and `_end_coalescing` shares a number, and one work.
 
-Backends that coalesce (NCCL) give no work for the single operations; the one that `_end_coalescing` returns closes all of
-their rows. Gloo raises in `_start_coalescing`; its coalesced operations are operations of their own.
+Backends that coalesce (NCCL) give no work for the single operations; the one that `_end_coalescing` returns closes all
+of their rows. Gloo raises in `_start_coalescing`; its coalesced operations are operations of their own.
 """
 
 from contextlib import ExitStack
@@ -25,7 +25,8 @@ def watch_coalescing(ledger: Ledger, guard: Guard, undo: ExitStack) -> None:
         return result
 
     def ended(pg: Any, *args: Any, **kwargs: Any) -> Any:
-        batch, thread.coalescing, thread.batch = thread.batch, 0, ()
+        batch = thread.batch
+        thread.coalescing, thread.batch = 0, ()
         set_plain(pg, is_plain=True)
         work = end(pg, *args, **kwargs)
         if batch and work is not None and not guard.is_off and ledger.recorder.is_on:
@@ -38,7 +39,7 @@ def watch_coalescing(ledger: Ledger, guard: Guard, undo: ExitStack) -> None:
     def set_plain(pg: Any, *, is_plain: bool) -> None:
         group = ledger.registry.by_id.get(id(pg))
         if group is not None:
-            group.is_plain = is_plain and group.is_written and group.is_host and group.is_cpp
+            group.is_plain = group.could_be_plain if is_plain else False
 
     patch(ProcessGroup, "_start_coalescing", lambda _: started, undo)
     patch(ProcessGroup, "_end_coalescing", lambda _: ended, undo)

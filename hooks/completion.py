@@ -1,14 +1,15 @@
 """When an operation completed, and who waited for it: from issue to close, without callbacks and without holding work.
 
 On the host (gloo, MPI) completion is the end of a wait, or `Work.is_completed()` found true at a later hook, an upper
-bound; sources `wait` and `poll`. Callbacks on gloo futures are out: they turn a clean exit into an abort. Sends, receives
-and reduce_scatters of gloo never say so unwaited. On CUDA the end of a host wait is not the end of the operation: the
-wait's times are kept, and completion is left to device events (`device_times`); source `none` until one is found.
+bound; sources `wait` and `poll`. Callbacks on gloo futures are out: they turn a clean exit into an abort. Sends,
+receives and reduce_scatters of gloo never say so unwaited. On CUDA the end of a host wait is not the end of the
+operation: the wait's times are kept, and completion is left to device events (`device_times`); source `none` until one
+is found.
 
 Works of Python callers are known by identity and held weakly; works of C++ callers (the reducer of DDP, functional
-collectives) are held until a poll finds them complete, at most MAX_HELD of them, so no buffer lives longer than the next
-operation or two. An operation whose work nobody kept is closed with state issued and source `none`: never called hung.
-Cost: about 1.5 us per operation, polls at most MAX_POLLS x 0.2 us per hook entry.
+collectives) are held until a poll finds them complete, at most MAX_HELD of them, so no buffer lives longer than the
+next operation or two. An operation whose work nobody kept is closed with state issued and source `none`: never called
+hung. Cost: about 1.5 us per operation, polls at most MAX_POLLS x 0.2 us per hook entry.
 """
 
 import weakref
@@ -26,7 +27,9 @@ MAX_POLLS: Final = 2
 MAX_HELD: Final = 64
 MAX_OUTPUTS: Final = 4096
 """Outputs of functional collectives that nobody has waited for; the oldest are given up."""
-_UNPOLLABLE: Final = frozenset({"send", "recv", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"})
+_UNPOLLABLE: Final = frozenset(
+    {"send", "recv", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"}
+)
 
 
 Records = tuple[tuple[int, int, int], ...]
@@ -34,7 +37,7 @@ Records = tuple[tuple[int, int, int], ...]
 
 
 class Pending(weakref.ref[Any]):
-    """An operation that is not closed: a weak reference to its work, one object for both (they are made per operation)."""
+    """An operation that is not closed, and a weak reference to its work: one object, for one is made per operation."""
 
     __slots__ = ("completed_ns", "held", "is_cuda", "is_host", "is_waited", "key", "records")
 

@@ -1,9 +1,9 @@
-"""When operations ran on the device: sampled timing events, found complete by query, tied to the host clock by an anchor.
+"""When operations ran on the device: sampled timing events, found complete by query, anchored to the host clock.
 
 In one step of RANKSCOPE_DEVICE_TIMES (default 20, by the step counter, 0 never) events are recorded around the issuing
 call on the stream that issues it, and around the wait on the current stream, whose stall is the exposed communication.
-The first of a sampled step also records an anchor on a stream of its own, which is idle, so that the anchor happens when
-it is recorded; elapsed times are float32 milliseconds and only good over short spans. Nothing is ever waited for:
+The first of a sampled step also records an anchor on a stream of its own, which is idle, so that the anchor happens
+when it is recorded; elapsed times are float32 milliseconds and only good over short spans. Nothing is ever waited for:
 events are asked at later hooks, and reused.
 
 Never under CUDA_DEVICE_MAX_CONNECTIONS=1, where timing events destroy overlap (pytorch issue 143890), and nothing while
@@ -115,7 +115,7 @@ class CudaEvents:
         patch(torch.cuda.CUDAGraph, "capture_end", self._counted(-1), undo)
 
     def is_capturing(self) -> bool:
-        """Whether this stream, or any graph of this process, is being captured: then a query would break the capture."""
+        """Whether this stream, or any graph of this process, is being captured: a query would break the capture."""
         return self._captures > 0 or bool(self._cuda.is_current_stream_capturing())
 
     def record(self, on_idle_stream: bool) -> Any:
@@ -130,7 +130,7 @@ class CudaEvents:
 
     def elapsed_ns(self, earlier: Any, later: Any) -> int:
         """Nanoseconds between two complete events of one device; negative if later was first."""
-        return round(earlier.elapsed_time(later) * 1e6)
+        return round(float(earlier.elapsed_time(later)) * 1e6)
 
     def release(self, event: Any) -> None:
         """The event may be recorded anew."""

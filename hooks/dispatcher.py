@@ -1,12 +1,12 @@
 """Source 2 of tier 2: operations that C++ issues, seen by a kernel for the `c10d::` operators that redispatches.
 
-The kernels stand at the ADInplaceOrView key: autograd keys miss functional and compiled collectives, and the backend key
-deadlocks (`call_boxed` keeps the GIL). They see the reducer of DDP, functional collectives, DTensor and compiled graphs.
-Once registered they are entered by Python-issued operations too, and then only pass through (`Thread.inside`).
+The kernels stand at the ADInplaceOrView key: autograd keys miss functional and compiled collectives, and the backend
+key deadlocks (`call_boxed` keeps the GIL). They see the reducer of DDP, functional collectives, DTensor and compiled
+graphs. Once registered they are entered by Python-issued operations too, and then only pass through (`Thread.inside`).
 
-A kernel that takes more than 1 % of the time over 100 steps writes rows in one step of two, then of four, and so on; it
-goes on counting. Cost: 20 us to be entered, 10 us for a row (benchmarks/overhead.py). Misses: DTensor's own dispatch and
-inference mode, which `functional` covers. Torch 2.6..2.13; newer ones have native hooks.
+A kernel that takes more than 1 % of the time over 100 steps writes rows in one step of two, then of four, and so on;
+it goes on counting. Cost: 20 us to be entered, 10 us for a row (benchmarks/overhead.py). Misses: DTensor's own
+dispatch and inference mode, which `functional` covers. Torch 2.6..2.13; newer ones have native hooks.
 """
 
 from collections.abc import Callable
@@ -42,81 +42,98 @@ def install(ledger: Ledger, guard: RowGuard, undo: ExitStack) -> None:
             library.impl(name, kernel, KEY, with_keyset=True)
 
 
+_Begun = tuple[int, int, Group, Any]
+"""(record, issued_ns, group, first tensor)"""
+
+
 def _kernel(ledger: Ledger, guard: RowGuard, budget: Budget, operator: Operator, target: Any) -> Callable[..., Any]:
     from torch._C import _after_ADInplaceOrView_keyset as below_us
-    from torch.distributed import Work
 
-    redispatch = target._handle.redispatch_boxed
-    recorder, thread, completion, polls = ledger.recorder, ledger.thread, ledger.completion, ledger.completion.polls
-    begin = _beginner(ledger, operator, budget)
-    pollable = {is_gloo: can_be_polled(operator.op, is_gloo) for is_gloo in (True, False)}
+    redispatch, recorder, thread = target._handle.redispatch_boxed, ledger.recorder, ledger.thread
+    begin, finish = _beginner(ledger, guard, _opener(ledger, operator, budget)), _finisher(ledger, guard, operator)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         thread.has_fired = True
         if thread.inside or guard.is_off or not recorder.is_on:
             return redispatch(keyset & below_us, *args, **kwargs)
-        entered, began = guard.enter(), None
-        try:
-            if polls:
-                completion.poll()
-            began = begin(args)
-        except Exception as error:  # noqa: BLE001 - the guard's
-            guard.failed(error)
-        if began is None:
-            guard.num_rowless += 1
+        entered = guard.enter()
+        begun = begin(args)
         called = now_ns() if entered else 0
         thread.inside = True
         try:
             result = redispatch(keyset & below_us, *args, **kwargs)
         except BaseException:
-            if began is not None:
-                completion.failed(began[0])
+            if begun is not None:
+                ledger.failed(begun[0], guard)
             raise
         finally:
             thread.inside = False
-        try:
-            returned = now_ns()
-            if began is not None:
-                finish(began, args, result, returned)
-            if entered:
-                guard.leave(entered, returned - called)
-        except Exception as error:  # noqa: BLE001 - the guard's
-            guard.failed(error)
+        finish(begun, args, result, entered, called)
         return result
-
-    def finish(began: tuple[int, int, Any, Any], args: tuple[Any, ...], result: Any, returned: int) -> None:
-        record, issued, group, tensor = began
-        recorder.poke(LAYOUT, record, "returned_ns", returned)
-        boxed = result[-1] if isinstance(result, tuple) else result
-        work = boxed if isinstance(boxed, Work) else Work.unbox(boxed)
-        is_host = group.is_host or not tensor.is_cuda
-        outputs = args[operator.outputs] if operator.outputs >= 0 else ()
-        completion.issued_in_cpp(work, ((record, issued, returned),), is_host, is_host and pollable[group.is_gloo], outputs)
 
     return kernel
 
 
-def _beginner(ledger: Ledger, operator: Operator, budget: Budget) -> Callable[..., tuple[int, int, Any, Any] | None]:
-    """args -> (record, issued_ns, group, first tensor), or None if no row is to be written."""
-    from torch.distributed import ProcessGroup
+def _beginner(
+    ledger: Ledger, guard: RowGuard, open_row: Callable[[tuple[Any, ...]], _Begun | None]
+) -> Callable[[tuple[Any, ...]], _Begun | None]:
+    """args -> the opened row; None if none is written, or if we failed."""
+    completion, polls = ledger.completion, ledger.completion.polls
 
-    op, by_id, learn = code("op", operator.op), ledger.registry.by_id, ledger.registry.learn
-    inputs, outputs, reduction, root, is_async = operator[1], operator[2], operator[4], operator[5], operator[8]
-    is_transfer, sparse_op = operator.op in ("send", "recv"), sparse_code(operator.op)
+    def begin(args: tuple[Any, ...]) -> _Begun | None:
+        try:
+            if polls:
+                completion.poll()
+            begun = open_row(args)
+            if begun is None:
+                guard.num_rowless += 1
+            return begun
+        except Exception as error:  # noqa: BLE001 - the guard's
+            guard.failed(error)
+            return None
 
-    def begin(args: tuple[Any, ...]) -> tuple[int, int, Any, Any] | None:
+    return begin
+
+
+def _finisher(ledger: Ledger, guard: RowGuard, operator: Operator) -> Callable[..., None]:
+    from torch.distributed import Work
+
+    pollable = {is_gloo: can_be_polled(operator.op, is_gloo) for is_gloo in (True, False)}
+    poke, completion, outputs = ledger.recorder.poke, ledger.completion, operator.outputs
+
+    def finish(begun: _Begun | None, args: tuple[Any, ...], result: Any, entered: int, called: int) -> None:
+        try:
+            returned = now_ns()
+            if begun is not None:
+                record, issued, group, tensor = begun
+                poke(LAYOUT, record, "returned_ns", returned)
+                boxed = result[-1] if isinstance(result, tuple) else result
+                work = boxed if isinstance(boxed, Work) else Work.unbox(boxed)
+                is_host = group.is_host or not tensor.is_cuda
+                rows, targets = ((record, issued, returned),), args[outputs] if outputs >= 0 else ()
+                completion.issued_in_cpp(work, rows, is_host, is_host and pollable[group.is_gloo], targets)
+            if entered:
+                guard.leave(entered, returned - called)
+        except Exception as error:  # noqa: BLE001 - the guard's
+            guard.failed(error)
+
+    return finish
+
+
+def _opener(ledger: Ledger, operator: Operator, budget: Budget) -> Callable[[tuple[Any, ...]], _Begun | None]:
+    """args -> the opened row, or None if it never reaches a backend or is over the budget (it is counted then)."""
+    op, sparse_op, sizes, take = code("op", operator.op), sparse_code(operator.op), _sizes(operator), _taker(operator)
+    inputs, reduction, root, is_async = operator.inputs, operator.reduction, operator.root, operator.is_async
+    group_of = _group_reader(ledger)
+
+    def open_row(args: tuple[Any, ...]) -> _Begun | None:
         tensor = args[0] if inputs < 0 else first_tensor(args[inputs])
         if tensor is None:
-            tensor = first_tensor(args[outputs])
-        if type(tensor) not in ledger.plain and not ledger.is_real(tensor):
+            tensor = first_tensor(args[operator.outputs])
+        if not ledger.is_real(tensor):
             return None
-        issued, boxed = now_ns(), args[operator.group]
-        pg = boxed if isinstance(boxed, ProcessGroup) else ProcessGroup.unbox(boxed)
-        group = by_id.get(id(pg))
-        if group is None or not group.is_written:
-            group = learn(pg)
-        peer = _transfer(operator, group, args) if is_transfer else NOBODY
-        seq = group.take_transfer(*peer) if is_transfer else group.take()
+        issued, group = now_ns(), group_of(args[operator.group])
+        seq, peer = take(group, args)
         if not budget.allows():
             return None
         if root >= 0:
@@ -125,19 +142,52 @@ def _beginner(ledger: Ledger, operator: Operator, budget: Budget) -> Callable[..
         if tensor.is_sparse:
             number = sparse_op
         asynchronous = bool(args[is_async]) if 0 <= is_async < len(args) else True
-        sampled = None if inputs < 0 else tensor
-        record = ledger.write(group, seq, issued, number, TIER, sampled, sizes(args), reduced, peer, asynchronous)
+        sample = None if inputs < 0 else tensor
+        record = ledger.write(group, seq, issued, number, TIER, sample, sizes(args), reduced, peer, asynchronous)
         return record, issued, group, tensor
+
+    return open_row
+
+
+def _group_reader(ledger: Ledger) -> Callable[[Any], Group]:
+    from torch.distributed import ProcessGroup
+
+    by_id, learn, unbox = ledger.registry.by_id, ledger.registry.learn, ProcessGroup.unbox
+
+    def read(boxed: Any) -> Group:
+        pg = boxed if isinstance(boxed, ProcessGroup) else unbox(boxed)
+        group = by_id.get(id(pg))
+        return group if group is not None and group.is_written else learn(pg)
+
+    return read
+
+
+def _sizes(operator: Operator) -> Callable[[tuple[Any, ...]], tuple[int, int]]:
+    """args -> (bytes_in, bytes_out)"""
+    op, inputs, outputs = operator.op, operator.inputs, operator.outputs
 
     def sizes(args: tuple[Any, ...]) -> tuple[int, int]:
         if inputs < 0:
             return 0, 0
         size = bytes_of(args[inputs])
-        if is_transfer:
-            return (size, 0) if operator.op == "send" else (0, size)
+        if op in ("send", "recv"):
+            return (size, 0) if op == "send" else (0, size)
         return size, size if inputs == outputs else bytes_of(args[outputs])
 
-    return begin
+    return sizes
+
+
+def _taker(operator: Operator) -> Callable[[Group, tuple[Any, ...]], tuple[int, tuple[int, int, int]]]:
+    """(group, args) -> (seq, peer): counted per group, or per (src, dst, tag)."""
+    is_transfer = operator.op in ("send", "recv")
+
+    def take(group: Group, args: tuple[Any, ...]) -> tuple[int, tuple[int, int, int]]:
+        if not is_transfer:
+            return group.take(), NOBODY
+        peer = _transfer(operator, group, args)
+        return group.take_transfer(*peer), peer
+
+    return take
 
 
 def _transfer(operator: Operator, group: Group, args: tuple[Any, ...]) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""The Python entries of a dispatcher operator: its packet (`torch.ops.ns.name`) and its overloads, and how to wrap them.
+"""The Python entries of a dispatcher operator, its packet (`torch.ops.ns.name`) and its overloads: how to wrap them.
 
 Both call their `_op`, and both hash by it: a wrapper must hash as the original does, or every table keyed by operators
 (decompositions, inductor's lowerings) would lose them.

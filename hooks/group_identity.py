@@ -20,11 +20,11 @@ _MESH_PREFIX: Final = "mesh_"
 
 
 class Run(NamedTuple):
-    """`count` ranks from `start` on, `stride` apart."""
+    """`num` ranks from `start` on, `stride` apart."""
 
     start: int
     stride: int
-    count: int
+    num: int
 
 
 def encode_runs(members: Sequence[int]) -> tuple[Run, ...]:
@@ -32,10 +32,10 @@ def encode_runs(members: Sequence[int]) -> tuple[Run, ...]:
     runs: list[Run] = []
     for member in members:
         last = runs[-1] if runs else None
-        if last is not None and last.count == 1:
+        if last is not None and last.num == 1:
             runs[-1] = Run(last.start, member - last.start, 2)
-        elif last is not None and member == last.start + last.stride * last.count:
-            runs[-1] = Run(last.start, last.stride, last.count + 1)
+        elif last is not None and member == last.start + last.stride * last.num:
+            runs[-1] = Run(last.start, last.stride, last.num + 1)
         else:
             runs.append(Run(member, 1, 1))
     return tuple(runs)

@@ -1,8 +1,9 @@
 """Which process groups exist: who is in them, what dimension of the mesh they are, and where their counters stand.
 
-How they become known: `group_creation`. A group is described in the journal once its members are known: at its creation, else at its first operation. No
-reference to a group is kept (a kept gloo group keeps its sockets and threads): the registry is keyed by identity and
-forgets with the object. Cost: one dictionary look-up per operation; creation about 50 us.
+How they become known: `group_creation`. A group is described in the journal once its members are known: at its
+creation, else at its first operation. No reference to a group is kept (a kept gloo group keeps its sockets and
+threads): the registry is keyed by identity and forgets with the object. Cost: one dictionary look-up per operation;
+creation about 50 us.
 
 Cannot see: groups made by a C++ extension that registers nothing; they appear at their first operation, by size only.
 """
@@ -44,6 +45,11 @@ class Group:
         self.created_ns, self.identity = now_ns(), cast("tuple[str, int] | None", None)
         self.take: Callable[[], int] = count(start).__next__
         self.transfers: dict[tuple[int, int, int], Callable[[], int]] = {}
+
+    @property
+    def could_be_plain(self) -> bool:
+        """Whether the fast way is right for it while nothing is coalesced."""
+        return self.is_written and self.is_host and self.is_cpp
 
     def global_rank(self, group_rank: int) -> int:
         """The global rank of a rank inside this group; -1 (any source) and a wrong rank stay as they are."""
@@ -99,7 +105,7 @@ class Registry:
             return group
         from torch._C._distributed_c10d import _resolve_process_group
 
-        return self.learn(_resolve_process_group(name))
+        return self.learn(_resolve_process_group(cast(Any, name)))
 
     def add(self, pg: Any, members: Sequence[int] | None, *, is_late: bool) -> Group:
         """Take up a group. is_late: it existed before us, so its counter starts where its backend's stands."""
@@ -159,7 +165,7 @@ class Registry:
             if members is not None:
                 group.members, group.rank = members, members[pg.rank()]
         group.is_written = self._recorder.is_on
-        group.is_plain = group.is_written and group.is_host and group.is_cpp
+        group.is_plain = group.could_be_plain
         if group.is_written:
             self._journal(group)
 
@@ -177,7 +183,7 @@ class Registry:
             created_ns=group.created_ns,
             member_starts=None if runs is None else [run.start for run in runs],
             member_strides=None if runs is None else [run.stride for run in runs],
-            member_counts=None if runs is None else [run.count for run in runs],
+            member_counts=None if runs is None else [run.num for run in runs],
         )  # fmt: skip
 
 

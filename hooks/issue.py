@@ -19,8 +19,8 @@ _ANYSOURCE_ARGUMENTS: Final = 2
 """recv_anysource takes tensors and a tag, no peer."""
 
 Begun = tuple[int, int, Group, bool, bool, Any]
-"""An operation on its way: (record, issued_ns, group, is_host, is_async, mark). is_host: complete when a wait on the host
-returns. mark: a device event, or None. A plain tuple, for it is made per operation."""
+"""An operation on its way: (record, issued_ns, group, is_host, is_async, mark). is_host: complete when a wait on the
+host returns. mark: a device event, or None. A plain tuple, for one is made per operation."""
 Begin = Callable[[Any, tuple[Any, ...], dict[str, Any]], Begun | None]
 _Opened = tuple[int, int, Any, bool]
 """(record, issued_ns, first tensor or None, is_async)"""
@@ -80,7 +80,7 @@ def _bare(ledger: Ledger, method: Method) -> _Open:
 
 
 def _transfer(ledger: Ledger, method: Method) -> _Open:
-    """Sends and receives: numbered per (src, dst, tag). A blocking one looks like another here: all count as asynchronous."""
+    """Sends and receives: numbered per (src, dst, tag). Blocking ones look alike here: all count as asynchronous."""
     op, is_send, is_from_anybody = code("op", method.op), method.op == "send", len(method.names) == _ANYSOURCE_ARGUMENTS
 
     def open_row(group: Group, args: tuple[Any, ...]) -> _Opened | None:
@@ -117,7 +117,8 @@ def _in_place(ledger: Ledger, method: Method) -> _Open:
         dtype = 0 if tensor is None else dtypes.get(tensor.dtype, DTYPE_OTHER)
         record = open_(
             LAYOUT, size, size, issued, recorder.step, group.number, seq, root, -1, -1, thread.coalescing, -1, -1, -1,
-            sparse_op if tensor is not None and tensor.is_sparse else op, reduction, dtype, is_async, 0, recorder.phase, _TIER,
+            sparse_op if tensor is not None and tensor.is_sparse else op, reduction, dtype, is_async, 0,
+            recorder.phase, _TIER,
         )  # fmt: skip
         return record, issued, tensor, is_async
 
@@ -145,7 +146,7 @@ def _out_of_place(ledger: Ledger, method: Method) -> _Open:
 
 
 def _options_reader(ledger: Ledger, method: Method) -> Callable[[Group, Any], tuple[int, int, bool]]:
-    """(group, options object, or what an overload has in its place) -> (reduce_op code, global root or -1, is_async)."""
+    """(group, options or what an overload has in their place) -> (reduce_op code, global root or -1, is_async)."""
     has_reduction, has_root, reduction_of = method.has_reduction, method.has_root, ledger.reduction
 
     def read(group: Group, chosen: Any) -> tuple[int, int, bool]:

@@ -2,9 +2,9 @@
 
 One closure per group, for the hooks' arguments do not say the group; `groups.Registry` calls for each new one. They do
 not say the reduction or the tag either, and names are coarse (ALLGATHER for lists and tensors alike), so what Python
-issues is read at the class (`class_methods`) and lets the hooks pass; functional collectives leave a hint. An exception in
-a hook would reach the training: all is caught. A pre-hook that is followed by another one on its thread without a
-post-hook between them belonged to an operation that raised.
+issues is read at the class (`class_methods`) and lets the hooks pass; functional collectives leave a hint. An
+exception in a hook would reach the training: all is caught. A pre-hook that is followed by another one on its thread
+without a post-hook between them belonged to an operation that raised.
 
 Cost: 5..9 us for the pair (benchmarks/overhead.py). Misses: monitored_barrier, which is seen at the class.
 """
@@ -57,9 +57,8 @@ def install(ledger: Ledger, guard: RowGuard, undo: ExitStack) -> None:
     """Hook every group that is there or comes, until `undo` closes."""
 
     def hook(pg: Any, group: Group) -> None:
-        before, after = _closures(ledger, guard, group)
-        pg.register_pre_hook(HOOK_ID, before)
-        pg.register_post_hook(HOOK_ID, after)
+        pg.register_pre_hook(HOOK_ID, _before(ledger, guard, group))
+        pg.register_post_hook(HOOK_ID, _after(ledger, guard, group))
         undo.callback(_unhook, weakref.ref(pg))
 
     ledger.registry.on_new(hook)
@@ -73,7 +72,7 @@ def _unhook(reference: "weakref.ref[Any]") -> None:
         pg.unregister_post_hook(HOOK_ID)
 
 
-def _closures(ledger: Ledger, guard: RowGuard, group: Group) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
+def _before(ledger: Ledger, guard: RowGuard, group: Group) -> Callable[[Any], None]:
     recorder, thread, completion, polls = ledger.recorder, ledger.thread, ledger.completion, ledger.completion.polls
 
     def before(args: Any) -> None:
@@ -96,21 +95,28 @@ def _closures(ledger: Ledger, guard: RowGuard, group: Group) -> tuple[Callable[[
         except Exception as error:  # noqa: BLE001 - the guard's
             guard.failed(error)
 
+    return before
+
+
+def _after(ledger: Ledger, guard: RowGuard, group: Group) -> Callable[[Any], None]:
+    poke, thread, completion = ledger.recorder.poke, ledger.thread, ledger.completion
+
     def after(args: Any) -> None:
         begun = thread.begun
-        if begun is None or begun.op_id != args.op_id:
+        if begun is None or thread.inside or begun.op_id != args.op_id:
             return
         thread.begun = None
         try:
             returned = now_ns()
-            recorder.poke(LAYOUT, begun.record, "returned_ns", returned)
+            poke(LAYOUT, begun.record, "returned_ns", returned)
             is_host = group.is_host or not begun.is_cuda
             is_polled = is_host and can_be_polled(begun.op, group.is_gloo)
-            completion.issued_in_cpp(args.work, ((begun.record, begun.issued_ns, returned),), is_host, is_polled, begun.outputs)
+            rows = ((begun.record, begun.issued_ns, returned),)
+            completion.issued_in_cpp(args.work, rows, is_host, is_polled, begun.outputs)
         except Exception as error:  # noqa: BLE001 - the guard's
             guard.failed(error)
 
-    return before, after
+    return after
 
 
 def _begin(ledger: Ledger, group: Group, args: Any) -> _Begun | None:
@@ -121,7 +127,7 @@ def _begin(ledger: Ledger, group: Group, args: Any) -> _Begun | None:
     issued, op, hint = now_ns(), _precise(_numbered()[int(args.name)], inputs, outputs), ledger.thread.hint
     size_in, size_out = bytes_of(inputs), bytes_of(outputs)
     peer, seq = NOBODY, -1
-    if op == "send" or op == "recv":
+    if op in {"send", "recv"}:
         other = group.global_rank(args.root)
         peer = (group.rank, other, -1) if op == "send" else (other, group.rank, -1)
         seq = group.take_transfer(*peer)

@@ -1,8 +1,8 @@
 """How to read an operation from the arguments of the call that issues it: op, element type, bytes, root, reduction.
 
-Two ways in, one table each: the methods of `ProcessGroup` (calls from Python; torch 2.6..2.14) and the `c10d::` operators
-(calls from C++), whose arguments are found by their schema names. Everything is resolved to positions once, at install; a
-reading costs about 2 us for one tensor.
+Two ways in, one table each: the methods of `ProcessGroup` (calls from Python; torch 2.6..2.14) and the `c10d::`
+operators (calls from C++), whose arguments are found by their schema names. Everything is resolved to positions once,
+at install; a reading costs about 2 us for one tensor.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,8 @@ _REDUCE_OTHER: Final = code("reduce_op", "other")
 
 
 class Method(NamedTuple):
-    """A `ProcessGroup` method. inputs, outputs, options: positions after self; -1 none. pair: names of its arguments."""
+    """A `ProcessGroup` method. inputs, outputs, options: positions after self; -1 none. names: of its arguments,
+    by position and with the spellings of the overloads."""
 
     op: str
     inputs: int
@@ -117,8 +118,8 @@ def operator_of(op: str, names: Sequence[str]) -> Operator:
 def positional(method: Method, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """The arguments of a call in the order of `method.names`; what was left out in between is None."""
     filled = list(args)
-    for index in range(len(args), len(method.names)):
-        filled.append(next((kwargs[name] for name in method.names[index] if name in kwargs), None))
+    for names in method.names[len(args) :]:
+        filled += [next((kwargs[name] for name in names if name in kwargs), None)]
     return tuple(filled)
 
 

@@ -61,7 +61,7 @@ def best_tier() -> Tier:
 
 
 def poll() -> None:
-    """Ask every open operation once whether it is complete: for hooks at the ends of backward and step. Never blocks."""
+    """Ask every open operation once whether it is complete: at the ends of backward and step. Never blocks."""
     if _live is not None and _live.ledger.recorder.is_on:
         _live.ledger.completion.poll_all()
         _live.ledger.device.resolve()

@@ -1,4 +1,4 @@
-"""Complete, once each: what was captured equals the flight recorder's list, on every rank, for every way to communicate."""
+"""Complete, once each: what was captured equals the flight recorder's list, on every rank, for every way in."""
 
 import json
 from collections import Counter, defaultdict
@@ -40,7 +40,9 @@ def captured(torchrun, tmp_path):
 
 
 def _members(starts, strides, counts):
-    return [start + i * stride for start, stride, count in zip(starts, strides, counts, strict=True) for i in range(count)]
+    return [
+        start + i * stride for start, stride, count in zip(starts, strides, counts, strict=True) for i in range(count)
+    ]
 
 
 def _ids_by_name(run, document):

@@ -55,7 +55,9 @@ def test_planted_times(torchrun, tmp_path, mode):
     marks = [json.loads((tmp_path / f"marks{rank}").read_text()) for rank in (0, 1)]
     for rank in (0, 1):
         assert len(rows[rank]) == NUM
-        for (issued, returned, wait_begin, wait_end, completed), (begin, end) in zip(rows[rank], marks[rank], strict=True):
+        for (issued, returned, wait_begin, wait_end, completed), (begin, end) in zip(
+            rows[rank], marks[rank], strict=True
+        ):
             assert begin <= issued <= returned <= wait_begin <= wait_end <= end
             assert issued <= completed <= end
         # what stands between the script's own clock and ours is our wrapper, not the operation

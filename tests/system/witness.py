@@ -92,16 +92,16 @@ def _difference(row, logged):
     if sum(entry.bytes_in for entry in logged) != row.bytes_in:
         return "other bytes_in"
     is_misreported = row.op.startswith(("reduce_scatter", "all_gather_into_tensor"))
-    if not is_misreported and logged[0].bytes_out != row.bytes_out:
-        return "other bytes_out"
-    return None
+    return None if is_misreported or logged[0].bytes_out == row.bytes_out else "other bytes_out"
 
 
 def _entry(entry, workload):
     names = entry["input_dtypes"] or entry["output_dtypes"]
     dtype = DTYPES[names[0]] if names else None
     inputs, outputs = (
-        sum(prod(shape) * SIZES.get(DTYPES[name], 1) for shape, name in zip(shapes, _padded(types, shapes), strict=True))
+        sum(
+            prod(shape) * SIZES.get(DTYPES[name], 1) for shape, name in zip(shapes, _padded(types, shapes), strict=True)
+        )
         for shapes, types in (
             (entry["input_sizes"], entry["input_dtypes"]),
             (entry["output_sizes"], entry["output_dtypes"]),

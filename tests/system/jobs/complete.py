@@ -1,7 +1,7 @@
 """A job that runs the workloads named on its command line, and leaves the flight recorder's list beside them.
 
-Writes $COMPLETE_OUT/<rank>.json: the flight recorder's entries, where each workload began in them, the schedule of every
-P2P operation, and the group ids by the names that the flight recorder uses.
+Writes $COMPLETE_OUT/<rank>.json: the flight recorder's entries, where each workload began in them, the schedule of
+every P2P operation, and the members of the groups by the names that the flight recorder uses.
 """
 
 import json
@@ -18,7 +18,7 @@ from torch.distributed import all_reduce as early_all_reduce  # before the attac
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-import rankscope.auto
+import rankscope.auto  # noqa: F401 - the line that is under test
 
 WORKLOADS = {}
 SCHEDULE = []  # (op, src, dst, tag, bytes, dtype): what this rank sends and receives
