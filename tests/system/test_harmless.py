@@ -223,7 +223,7 @@ def test_loader_workers_are_the_same(alike, method):
                 return 16
 
             def __getitem__(self, index):
-                return torch.nn.functional.relu(nn.Linear(1, 1)(torch.ones(1))) * 0 + index * index
+                return nn.Linear(1, 1)(torch.ones(1)).detach() * 0 + index * index
 
         def main():
             dist.init_process_group("gloo")
