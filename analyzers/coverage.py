@@ -48,7 +48,10 @@ class HookState:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Quality of the capture. missing_ranks: of the last incarnation; ended: exit kind -> its ranks."""
+    """Quality of the capture. missing_ranks: of the last incarnation; ended: exit kind -> its ranks.
+
+    num_strangers: processes with rows that the run does not know, so perhaps of another run.
+    """
 
     coverage: Measurement
     rows: tuple[Measurement, ...]
@@ -61,11 +64,25 @@ class Coverage:
     ended: dict[str, tuple[int, ...]]
     hooks: tuple[HookState, ...]
     faults: tuple[Fault, ...]
+    num_strangers: int
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """All of them, in the order of the report."""
         return (self.coverage, *self.rows, self.dropped, self.missing, self.errors, self.overhead, *self.tiers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Ring rows that are there and that were written; a process in several incarnations has one ring.
+
+    num_strangers: processes with rows that table process does not know, although it knows others.
+    """
+
+    present: int
+    expected: int
+    num_processes: int
+    num_strangers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +99,17 @@ def coverage(run: Run) -> Coverage:
     """How complete `run` is and what its capture cost."""
     processes = [_Process(row[0], row[1] or 0, row[2], row[4] or "", row[5] or 0, row[6] or 0)
                  for row in run.rows(statement(ANALYZER, "processes"))]  # fmt: skip
-    present, expected, share = _share(run, processes)
+    counts = _counts(run, processes)
     last = max((process.incarnation for process in processes), default=0)
     missing = _missing_ranks(run, [process for process in processes if process.incarnation == last])
-    if missing and expected:
-        there = len({process.rank for process in processes if process.incarnation == last})
-        expected += round(expected / max(1, there) * len(missing))
-        share = present / expected
+    expected = counts.expected + round(counts.expected / max(1, counts.num_processes) * len(missing))
+    share = counts.present / expected if expected else None
     seen = Evidence(run, ANALYZER, statement(ANALYZER, "records"), _ring_tables(), share)
     value = seen.measurement(
         "capture.coverage",
         share,
         {},
-        present,
+        counts.present,
         reason="" if share is not None else "no process says how many rows it wrote",
     )
     hooks = run.rows(statement(ANALYZER, "hooks"))
@@ -108,20 +123,19 @@ def coverage(run: Run) -> Coverage:
         seen.measurement("capture.missing_ranks", len(missing), {"incarnation": last}, len(processes)),
         _errors(told, hooks), _overhead(run, told, hooks), _tiers(run, share), missing,
         {kind: tuple(sorted(set(ranks))) for kind, ranks in sorted(ended.items())}, _hook_states(hooks), run.faults,
+        counts.num_strangers,
     )  # fmt: skip
 
 
-def _share(run: Run, processes: list[_Process]) -> tuple[int, int, float | None]:
-    """(rows present, rows expected, present / expected); a process in several incarnations has one ring."""
+def _counts(run: Run, processes: list[_Process]) -> _Counts:
     claimed: dict[int, int] = defaultdict(int)
     for process in processes:
         claimed[process.proc] = max(claimed[process.proc], process.num_records)
-    there = 0
-    for proc, present, last_record, _, _ in run.rows(statement(ANALYZER, "records")):
-        there += present
+    known, present = len(claimed), 0
+    for proc, num_rows, last_record, _, _ in run.rows(statement(ANALYZER, "records")):
+        present += num_rows
         claimed[proc] = max(claimed[proc], (last_record if last_record is not None else -1) + 1)
-    expected = sum(claimed.values())
-    return there, expected, there / expected if expected else None
+    return _Counts(present, sum(claimed.values()), len(claimed), len(claimed) - known if known else 0)
 
 
 def _missing_ranks(run: Run, processes: list[_Process]) -> tuple[int, ...]:

@@ -97,6 +97,9 @@ def _capture(coverage: Coverage) -> list[Headline]:
         found.append(
             Headline(WARNING, f"{_count(len(coverage.faults), 'file')} could not be used, see capture quality.")
         )
+    if number := coverage.num_strangers:
+        text = f"Rows of {_count(number, 'process')} that this run does not know: files of another run may be mixed in."
+        found.append(Headline(CRITICAL, text))
     if dropped := int(coverage.dropped.value or 0):
         found.append(Headline(WARNING, f"{_count(dropped, 'row')} were overwritten before they were read."))
     share = coverage.coverage.value
@@ -149,4 +152,4 @@ def _ranks(ranks: tuple[int, ...]) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    return f"{number:,} {noun}" + ("" if number == 1 else "es" if noun.endswith("s") else "s")

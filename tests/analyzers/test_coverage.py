@@ -145,3 +145,14 @@ def test_few_timed_entries_give_no_interval(tmp_path: Path) -> None:
     found = coverage_of(healthy_run(tmp_path / "run"))
     # 640 calls x 5 us on two ranks over 2 x 1.1 s of steps
     assert found.overhead.value == pytest.approx(2 * 640 * 5_000 / 2.2e9) and found.overhead.interval is None
+
+
+def test_rows_of_processes_that_the_run_does_not_know(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for rank in (0, 1):
+        build.step(rank, 0, 0, 1)
+        build.step(rank, 0, 0, 1, incarnation=7)
+    build.entities()
+    found = report_of(build.seal())
+    assert found.coverage.num_strangers == 2
+    assert found.headlines[0].text.startswith("Rows of 2 processes that this run does not know")
