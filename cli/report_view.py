@@ -183,17 +183,25 @@ def _communication(talk: Communication) -> RenderableType:
 
 
 def _operation_cells(item: Operations) -> tuple[str, ...]:
-    each = (
-        size(item.least_bytes)
-        if item.least_bytes == item.most_bytes
-        else f"{size(item.least_bytes)} to {size(item.most_bytes)}"
-    )
     return (
-        item.group.label, item.op, count(_number(item.count)), each, size(_number(item.bytes)),
+        item.group.label,
+        item.op,
+        count(_number(item.count)),
+        _size_range(item.least_bytes, item.most_bytes),
+        size(_number(item.bytes)),
         *(duration(_statistic(item.duration, name)) for name in ("p50", "p99")),
         *(duration(_statistic(item.host_wait, name)) for name in ("p50", "p99")),
-        duration(_statistic(item.transfer, "p50")), item.timing_source,
-    )  # fmt: skip
+        duration(_statistic(item.transfer, "p50")),
+        item.timing_source.removesuffix(" 100 %"),
+    )
+
+
+def _size_range(least: int | None, most: int | None) -> str:
+    low, high = size(least), size(most)
+    if least == most:
+        return low
+    number, _, unit = low.partition(" ")
+    return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
 def _inside_backward(talk: Communication) -> list[str]:
