@@ -16,7 +16,8 @@ def watch_coalescing(ledger: Ledger, guard: Guard, undo: ExitStack) -> None:
     from torch.distributed import ProcessGroup
 
     thread, completion = ledger.thread, ledger.completion
-    start, end = ProcessGroup._start_coalescing, ProcessGroup._end_coalescing
+    start: Any = ProcessGroup._start_coalescing
+    end: Any = ProcessGroup._end_coalescing
 
     def started(pg: Any, *args: Any, **kwargs: Any) -> Any:
         result = start(pg, *args, **kwargs)
