@@ -169,7 +169,7 @@ def _communication(talk: Communication) -> RenderableType:
         return Text(f"{NONE}  no collective was recorded")
     table = _table(
         "group", "operation", "count", "bytes each", "total", "duration\np50", "\np99", "host wait\np50", "\np99",
-        "transfer\np50", "completion\nby", right=tuple(range(2, 10)),
+        "transfer\np50", "ends\nby", right=tuple(range(2, 10)),
     )  # fmt: skip
     for item in talk.operations[:MAX_OPERATIONS]:
         table.add_row(*(Text(cell) for cell in _operation_cells(item)))
