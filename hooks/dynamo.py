@@ -1,4 +1,4 @@
-"""Keeps torch.compile from compiling our own code.
+"""Keeps torch.compile from compiling our own code, and tells when torch is compiling.
 
 Below a graph break, frames run under dynamo's callback: it would try to compile a wrapper of ours, break on clocks and
 memory maps, and recompile at every step number. Marking the code objects makes it run them as they are; frames that
@@ -11,7 +11,7 @@ loading torch._dynamo, which takes a second.
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -31,6 +31,18 @@ def hide_our_code() -> None:
     skip: Any = strategy(action.SKIP, action.DEFAULT)
     for code in _our_codes():
         eval_frame.set_code_exec_strategy(code, skip)
+
+
+def tracing_test() -> Callable[[], bool]:
+    """A cheap test whether torch is tracing with fake tensors: what then runs is compilation, not training."""
+    import torch
+
+    known: Any = torch._C
+    find, keys = getattr(known, "_get_dispatch_mode", None), getattr(known, "_TorchDispatchModeKey", None)
+    if find is None or keys is None:
+        return lambda: False
+    fake, proxy = keys.FAKE, keys.PROXY
+    return lambda: find(fake) is not None or find(proxy) is not None
 
 
 def _our_codes() -> Iterator[CodeType]:

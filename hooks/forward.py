@@ -9,7 +9,8 @@ A call is `eval` if gradients are off or the module is in evaluation mode, else 
 (activation checkpointing) are part of the backward: the hook is away meanwhile.
 
 A compiled module makes the same two moves itself (`compiled`). A compiled function that calls modules is traced through
-the pre-hook, which is folded away (`is_compiling`): its forwards are not seen.
+the pre-hook, which is folded away (`is_compiling`): its forwards are not seen. Nor are calls while torch traces, and
+of `torch.fx.GraphModule` without gradients (what compiled functions run).
 
 Cost: 5..7 us per outermost call (most of it torch's slow path), nothing per module. Cannot see: a second thread's
 forward while one is in progress. Source: torch.nn.modules.module (`always_call`: 2.2 and later).
@@ -22,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
 from .base import Guard, Recorder
+from .dynamo import tracing_test
 from .spans import KINDS, PHASE_OF, SpanWriter
 from .steps import StepClock
 
@@ -171,12 +173,15 @@ class ForwardWatch:
 
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
         from torch.compiler import is_compiling
+        from torch.fx import GraphModule as graph_class
 
-        guard, recorder = self._guard, self._recorder
+        guard, recorder, is_tracing = self._guard, self._recorder, tracing_test()
 
         def pre_hook(module: Any, args: object) -> None:
-            if is_compiling() or not recorder.is_on:
+            if is_compiling() or not recorder.is_on or is_tracing():
                 return
+            if isinstance(module, graph_class) and not self._is_grad_enabled():
+                return  # most likely a graph that a compiled function runs
             entered = guard.enter()
             try:
                 self._begin(module, module)

@@ -18,7 +18,7 @@ from rankscope.schema.errors import HookUnavailable
 
 from . import compiled
 from .base import Guard, Recorder, claim, patch
-from .dynamo import hide_our_code
+from .dynamo import hide_our_code, tracing_test
 from .forward import ForwardWatch
 from .spans import KINDS, PHASE_OF, SPAN_LAYOUT, SpanWriter
 from .steps import StepClock, clock_for
@@ -90,11 +90,11 @@ def install(recorder: Recorder, undo: ExitStack) -> None:
 def _wrap_backward(
     original: Callable[..., Any], backward: _Backward, guard: Guard, forward: ForwardWatch, clock: StepClock
 ) -> Callable[..., Any]:
-    recorder = guard.recorder
+    recorder, is_tracing = guard.recorder, tracing_test()
 
     def begin() -> bool:
         try:
-            if not backward.begin():
+            if is_tracing() or not backward.begin():
                 return False
             forward.hold_off()
             return True
