@@ -31,7 +31,7 @@ from rankscope.schema.process_state import RunRef
 from .drain import Batch, ProcessDrain, remove_files
 from .run_writer import AgentIdentity, RunWriter
 
-TICK_SECONDS: Final = 0.4
+TICK_SECONDS: Final = 0.8
 DRAIN_NS: Final = 1_600_000_000
 """Rows reach the run directory this long after they were recorded, at most; with the pass itself under 2 s."""
 GRACE_NS: Final = 2_000_000_000

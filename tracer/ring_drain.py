@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.schema import decode, ring
+from rankscope.schema.enums import code
 from rankscope.schema.ring_header import RingHeader
 from rankscope.schema.tables import RING_TABLES
 
@@ -34,9 +35,10 @@ DEVICE_NS: Final = 30_000_000_000
 MAX_STRANDED: Final = 65_536
 """Open rows kept after their slots were overwritten; beyond it the oldest are given up as issued."""
 
-WINDOW: Final = 4096
-"""Slots looked at in one go; further ones only if these were all new."""
+WINDOW: Final = 256
+"""Slots looked at in one go: at least these, and half as many again as were new the last time. All, if all are new."""
 
+_WAITED: Final = code("timing_source", "wait")
 _OPAQUE: Final = np.dtype((np.void, ring.RECORD_BYTES))
 _IS_ROW: Final = np.isin(np.arange(256), list(RING_TABLES))
 
@@ -66,7 +68,7 @@ class RingDrain:
         self._holes = np.empty(0, np.int64)
         self._raw, self._numbers = np.empty(0, _OPAQUE), np.empty(0, np.int64)
         self._written = np.empty(0, np.bool_)
-        self._has_device_times = False
+        self._has_device_times, self._num_new = False, 0
 
     @property
     def num_pending(self) -> int:
@@ -127,9 +129,11 @@ class RingDrain:
 
     def _snapshot(self, first: int) -> tuple[decode.Records, decode.Numbers]:
         """What is new, from a look at as few slots as will do: the ring's pages are memory that counts as ours."""
-        raw, numbers = decode.snapshot(self._view, self._header, first, WINDOW)
-        if len(numbers) and numbers[-1] >= first + WINDOW - 1:
-            return decode.snapshot(self._view, self._header, first)
+        window = WINDOW + self._num_new + self._num_new // 2 + self.num_seen - first
+        raw, numbers = decode.snapshot(self._view, self._header, first, window)
+        if len(numbers) and numbers[-1] >= first + window - 1:
+            raw, numbers = decode.snapshot(self._view, self._header, first)
+        self._num_new = len(numbers)
         return raw, numbers
 
     def _count_missing(self, taken: decode.Numbers, end: int) -> None:
@@ -220,7 +224,8 @@ class RingDrain:
         if "wait_end_ns" in layout.fields:
             settled &= _int64(data, layout, "wait_end_ns") != 0
         if "returned_ns" in layout.fields:
-            settled &= (_int64(data, layout, "returned_ns") != 0) | (last < now_ns - RETURN_NS)
+            returned = _int64(data, layout, "returned_ns") >= _int64(data, layout, layout.base)  # not half stored
+            settled &= returned | (last < now_ns - RETURN_NS)
         device = [field for field in layout.fields.values() if field.encoding == "offset_100ns"]
         if device:
             timed = data[:, min(f.offset for f in device) : max(f.offset for f in device) + 4].any(axis=1)
@@ -237,12 +242,16 @@ class RingDrain:
         return given_up
 
     def _moving(self, final: Mask) -> Mask:
-        """Which of the `final` rows are being stored to at this moment: their slots read differently a second time."""
+        """Which of the `final` rows may be half written: they read differently a second time.
+
+        Only a row that was closed before its wait is closed twice. The timing source is stored last and read first, so
+        what says "wait" was whole; the others are few.
+        """
         moving = np.zeros(len(final), np.bool_)
-        numbers = self._numbers[final]
-        current = self._slots(numbers)
-        same = _is_generation(current, numbers // self._header.capacity + 1)
-        moving[final] = same & (_bytes(current) != _bytes(self._raw[final])).any(axis=1)
+        doubtful = np.flatnonzero(final & (_bytes(self._raw)[:, ring.TIMING_OFFSET] != _WAITED))
+        current = self._slots(self._numbers[doubtful])
+        same = _is_generation(current, self._numbers[doubtful] // self._header.capacity + 1)
+        moving[doubtful] = same & (_bytes(current) != _bytes(self._raw[doubtful])).any(axis=1)
         return moving
 
     def _keep(self, kept: Mask) -> None:
