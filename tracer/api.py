@@ -1,8 +1,9 @@
 """What a training script says: attach, detach, step, log, span. Only `attach` raises."""
 
+import gc
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rankscope.schema.errors import SettingsError
@@ -107,9 +108,14 @@ def is_off(environment: Mapping[str, str]) -> bool:
 
 
 def _attach(given: Mapping[str, Any]) -> "Session | Off":
-    global _session, _num_attached
     if is_off(os.environ):
         return Off()
+    with _without_collections():
+        return _attach_now(given)
+
+
+def _attach_now(given: Mapping[str, Any]) -> "Session":
+    global _session, _num_attached
     from .settings import from_environment, with_arguments
 
     if _session is not None:
@@ -121,3 +127,15 @@ def _attach(given: Mapping[str, Any]) -> "Session | Off":
     _session, _num_attached = Session(settings, _num_attached), _num_attached + 1
     _session.install()
     return _session
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Garbage is collected afterwards: a pass over torch's objects takes 50 ms, and all that is made here stays."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

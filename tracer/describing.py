@@ -2,13 +2,12 @@
 
 import os
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from rankscope.schema.version import ONTOLOGY_VERSION
 
-from . import joining, manifest
+from . import joining
 from .identity import ProcessIdentity, affinity, numa_nodes
 from .joining import Joining
 from .settings import Settings
@@ -32,6 +31,10 @@ def process_line(identity: ProcessIdentity, joined: Joining, settings: Settings)
 
 def run_line(settings: Settings, joined: Joining, home: Path) -> dict[str, Any]:
     """The body of a `run` line: what the user said of the run, and its manifest. Written by rank 0 alone."""
+    from importlib import metadata
+
+    from . import manifest  # with all its patterns: nobody pays for them at import
+
     assert joined.run is not None
     declared = dict(settings.layout)
     has_flops = settings.flops_per_sample is not None or settings.flops_per_token is not None
