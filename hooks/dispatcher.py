@@ -5,7 +5,8 @@ key deadlocks (`call_boxed` keeps the GIL). They see the reducer of DDP, functio
 graphs. Once registered they are entered by Python-issued operations too, and then only pass through (`Thread.inside`).
 
 A kernel that takes more than 1 % of the time over 100 steps writes rows in one step of two, then of four, and so on;
-it goes on counting. Cost: 20 us to be entered, 10 us for a row (benchmarks/overhead.py). Misses: DTensor's own
+it goes on counting. The reduction is read from the functional call; reading it from C++'s argument takes 20 us, so the
+reducer's is not known. Cost: 20 us to be entered, 10 us for a row (benchmarks/overhead.py). Misses: DTensor's own
 dispatch and inference mode, which `functional` covers. Torch 2.6..2.13; newer ones have native hooks.
 """
 
@@ -122,23 +123,34 @@ def _finisher(ledger: Ledger, guard: RowGuard, operator: Operator) -> Callable[.
 
 def _opener(ledger: Ledger, operator: Operator, budget: Budget) -> Callable[[tuple[Any, ...]], _Begun | None]:
     """args -> the opened row, or None if it never reaches a backend or is over the budget (it is counted then)."""
-    op, sparse_op, sizes, take = code("op", operator.op), sparse_code(operator.op), _sizes(operator), _taker(operator)
-    inputs, reduction, root, is_async = operator.inputs, operator.reduction, operator.root, operator.is_async
-    group_of = _group_reader(ledger)
+    op, sparse_op, sizes, group_of = (
+        code("op", operator.op),
+        sparse_code(operator.op),
+        _sizes(operator),
+        _group_reader(ledger),
+    )
+    inputs, root, is_async, is_transfer = (
+        operator.inputs,
+        operator.root,
+        operator.is_async,
+        operator.op in ("send", "recv"),
+    )
+    thread, plain, untold = ledger.thread, ledger.plain, (op, 0)
 
     def open_row(args: tuple[Any, ...]) -> _Begun | None:
         tensor = args[0] if inputs < 0 else first_tensor(args[inputs])
         if tensor is None:
             tensor = first_tensor(args[operator.outputs])
-        if not ledger.is_real(tensor):
+        if type(tensor) not in plain and not ledger.is_real(tensor):
             return None
         issued, group = now_ns(), group_of(args[operator.group])
-        seq, peer = take(group, args)
+        peer = _transfer(operator, group, args) if is_transfer else NOBODY
+        seq = group.take_transfer(*peer) if is_transfer else group.take()
         if not budget.allows():
             return None
         if root >= 0:
             peer = (group.global_rank(args[root]), -1, -1)
-        number, reduced = ledger.thread.hint or (op, _reduction(ledger, args[reduction]) if reduction >= 0 else 0)
+        number, reduced = thread.hint or untold
         if tensor.is_sparse:
             number = sparse_op
         asynchronous = bool(args[is_async]) if 0 <= is_async < len(args) else True
@@ -177,19 +189,6 @@ def _sizes(operator: Operator) -> Callable[[tuple[Any, ...]], tuple[int, int]]:
     return sizes
 
 
-def _taker(operator: Operator) -> Callable[[Group, tuple[Any, ...]], tuple[int, tuple[int, int, int]]]:
-    """(group, args) -> (seq, peer): counted per group, or per (src, dst, tag)."""
-    is_transfer = operator.op in ("send", "recv")
-
-    def take(group: Group, args: tuple[Any, ...]) -> tuple[int, tuple[int, int, int]]:
-        if not is_transfer:
-            return group.take(), NOBODY
-        peer = _transfer(operator, group, args)
-        return group.take_transfer(*peer), peer
-
-    return take
-
-
 def _transfer(operator: Operator, group: Group, args: tuple[Any, ...]) -> tuple[int, int, int]:
     """(src, dst, tag) with global ranks; src -1: from anybody."""
     tag = int(args[operator.tag])
@@ -197,8 +196,3 @@ def _transfer(operator: Operator, group: Group, args: tuple[Any, ...]) -> tuple[
         return -1, group.rank, tag
     other = group.global_rank(int(args[operator.peer]))
     return (group.rank, other, tag) if operator.op == "send" else (other, group.rank, tag)
-
-
-def _reduction(ledger: Ledger, boxed: Any) -> int:
-    """A boxed ReduceOp has no way back to Python; its method `op` tells the place in the C++ enumeration."""
-    return ledger.reduction(boxed.op() if hasattr(boxed, "_get_method") else boxed)

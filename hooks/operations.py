@@ -94,7 +94,6 @@ class Operator(NamedTuple):
     inputs: int
     outputs: int
     group: int
-    reduction: int
     root: int
     peer: int
     tag: int
@@ -110,7 +109,7 @@ def operator_of(op: str, names: Sequence[str]) -> Operator:
     in_place = -1 if op == "barrier" else position("tensors")
     return Operator(
         op, in_place if in_place >= 0 else position(*_IN), in_place if in_place >= 0 else position(*_OUT),
-        position("process_group"), position("reduce_op"), position("root_rank"), position("dst", "src"),
+        position("process_group"), position("root_rank"), position("dst", "src"),
         position("tag"), position("async_op"),
     )  # fmt: skip
 
