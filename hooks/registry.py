@@ -13,6 +13,11 @@ class HookSpec(NamedTuple):
     what: str
 
 
+DEFAULT_GROUP: Final = HookSpec(
+    "default_group", "default_group:install", "torch.distributed", False, "which run it is, where process_groups is off"
+)
+"""Writes no rows; the session installs it where nobody else would see the default process group."""
+
 HOOKS: Final = (
     HookSpec("process_groups", "process_groups:install", "torch.distributed", True, "collectives, P2P and their waits"),
     HookSpec("steps", "steps:install", "torch", True, "step boundaries and optimizer spans"),

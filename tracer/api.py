@@ -94,7 +94,7 @@ def log(step: int | None = None, *, replicated: Iterable[str] = (), **scalars: A
     step: the step in the whole training. replicated: names of those that should be equal on all ranks.
     """
     if _session is not None:
-        _session.log(step, (replicated,) if isinstance(replicated, str) else tuple(replicated), scalars)
+        _session.log(step, replicated, scalars)
 
 
 def span(kind_or_name: str) -> AbstractContextManager[object]:

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from rankscope.hooks.base import Recorder
-from rankscope.hooks.registry import HOOKS, HookSpec
+from rankscope.hooks.registry import DEFAULT_GROUP, HOOKS, HookSpec
 from rankscope.schema.errors import HookUnavailable
 
 Failed = Callable[[BaseException], None]
@@ -26,7 +26,7 @@ def install_hooks(recorder: Recorder, undo: ExitStack, names: Collection[str], f
     is_wanted = [True]
     undo.callback(is_wanted.clear)
     undo.push(pending)
-    for spec in HOOKS:
+    for spec in (*HOOKS, DEFAULT_GROUP):
         if spec.name in names:
             _when_imported(spec, partial(_install, recorder, pending, spec, failed), is_wanted, failed)
 

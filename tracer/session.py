@@ -9,12 +9,14 @@ import os
 import sys
 import time
 import weakref
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rankscope.hooks.metrics import MetricLog
+from rankscope.hooks.registry import DEFAULT_GROUP
 from rankscope.hooks.spans import SpanLog
 from rankscope.schema import paths, ring
 from rankscope.schema.errors import CaptureError
@@ -63,7 +65,10 @@ class Session:
 
     def install(self) -> None:
         """Install the chosen hooks, and join the default process group if there is one already."""
-        install_hooks(self.recorder, self._undo, self.settings.hooks, self._guard.failed)
+        names = self.settings.hooks
+        if "process_groups" not in names:
+            names |= {DEFAULT_GROUP.name}
+        install_hooks(self.recorder, self._undo, names, self._guard.failed)
         self._guard.run(self._join_existing)
 
     def update(self, settings: Settings) -> None:
@@ -80,17 +85,15 @@ class Session:
         """See `rankscope.step`."""
         self._guard.run(lambda: self._steps().boundary("explicit", samples, tokens, global_step))
 
-    def log(self, step: int | None, replicated: tuple[str, ...], scalars: dict[str, Any]) -> None:
+    def log(self, step: int | None, replicated: Iterable[str], scalars: dict[str, Any]) -> None:
         """See `rankscope.log`."""
-        if self._metrics is None:
-            self._metrics = MetricLog(self.recorder)
-        self._metrics.log(scalars, step, replicated)
+        self._guard.run(partial(self._log, step, replicated, scalars))
 
     def span(self, kind_or_name: str) -> AbstractContextManager[object]:
         """See `rankscope.span`."""
         if self._spans is None:
-            self._spans = SpanLog(self.recorder)
-        return self._spans.span(kind_or_name)
+            self._guard.run(self._make_spans)
+        return nullcontext() if self._spans is None else self._spans.span(kind_or_name)
 
     def detach(self) -> None:
         """Take the hooks out, close the files, and let the agent do the rest. Safe to call twice."""
@@ -147,6 +150,15 @@ class Session:
             self._guard.run(self.joining.poll)
         if self._metrics is not None:
             self._guard.run(self._metrics.poll)
+
+    def _log(self, step: int | None, replicated: Iterable[str], scalars: dict[str, Any]) -> None:
+        if self._metrics is None:
+            self._metrics = MetricLog(self.recorder)
+        names = (replicated,) if isinstance(replicated, str) else tuple(replicated)
+        self._metrics.log(scalars, step, names)
+
+    def _make_spans(self) -> None:
+        self._spans = SpanLog(self.recorder)
 
     def _steps(self) -> "StepClock":
         from rankscope.hooks.steps import clock_for

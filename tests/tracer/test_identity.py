@@ -9,7 +9,7 @@ import pytest
 
 from rankscope.tracer import identity
 
-TELL = "import sys; from rankscope.tracer import identity as i; s = i.identify(); print(s.proc, s.launch, s.launcher.split('/')[2])"
+TELL = "from rankscope.tracer.identity import identify as i; print(i().proc, i().launch, i().launcher.split('/')[2])"
 
 
 def told(command: list[str], env: dict[str, str] | None = None) -> tuple[str, str, int]:
@@ -62,7 +62,7 @@ def test_numa_nodes_are_those_of_the_cpus(tmp_path):
         ("0::/\n", None, None),
         ("12:cpu:/docker/" + "ab" * 32, "ab" * 32, None),
         (
-            "0::/kubepods.slice/kubepods-pod12345678_1234_1234_1234_123456789abc.slice/cri-containerd-" + "cd" * 32 + ".scope",
+            "0::/kubepods.slice/kubepods-pod12345678_1234_1234_1234_123456789abc.slice/cri-" + "cd" * 32 + ".scope",
             "cd" * 32, "12345678-1234-1234-1234-123456789abc",
         ),
     ],

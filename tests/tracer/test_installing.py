@@ -2,10 +2,13 @@
 
 import sys
 import types
+from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any, cast
 
 import pytest
 
+from rankscope.hooks.base import Recorder
 from rankscope.hooks.registry import HookSpec
 from rankscope.schema.errors import HookUnavailable
 from rankscope.tracer import installing
@@ -25,13 +28,14 @@ class Notes:
 def world(monkeypatch):
     """install(needs, function) -> (notes, undo, errors): one hook in a module of its own."""
 
-    def run(needs: str, function):
-        module = types.ModuleType("rankscope.hooks.made_up")
+    def run(needs: str, function: Callable[..., object]) -> tuple[Notes, ExitStack, list[BaseException]]:
+        module: Any = types.ModuleType("rankscope.hooks.made_up")
         module.install = function
         monkeypatch.setitem(sys.modules, "rankscope.hooks.made_up", module)
         monkeypatch.setattr(installing, "HOOKS", (HookSpec("made_up", "made_up:install", needs, True, ""),))
-        notes, undo, errors = Notes(), ExitStack(), []
-        installing.install_hooks(notes, undo, {"made_up"}, errors.append)
+        notes, undo = Notes(), ExitStack()
+        errors: list[BaseException] = []
+        installing.install_hooks(cast(Recorder, notes), undo, {"made_up"}, errors.append)
         return notes, undo, errors
 
     return run

@@ -53,7 +53,7 @@ def clock(monkeypatch):
     return now
 
 
-def make(settings: Settings | None = None, num_records: int = 0):
+def make(settings: Settings | None = None, num_records: int = 0) -> tuple[Joining, list[dict]]:
     told: list[dict] = []
     made = Joining(
         settings or Settings(),

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from rankscope.tracer import journal as journal_module
 from rankscope.tracer.journal import Journal
 
 
-def kinds(path) -> list[str | None]:
+def kinds(path: Path) -> list[str | None]:
     return [None if line is None else str(line.body.get("text")) for line in decode(path.read_bytes())]
 
 

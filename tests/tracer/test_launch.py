@@ -1,11 +1,13 @@
 """The agent's start: once per launch folder, with nothing of ours but the lock, and not our child."""
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,8 @@ from rankscope.tracer import launch
 
 FAKE = """
 import json, os, sys, time
-fds = {name: os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
+own = "/proc/self/fd/"
+fds = {name: os.readlink(own + name) for name in os.listdir(own) if os.path.exists(own + name)}
 told = {"argv": sys.argv[1:], "fds": fds, "sid": os.getsid(0), "pid": os.getpid(), "cwd": os.getcwd(),
         "nice": os.getpriority(os.PRIO_PROCESS, 0), "omp": os.environ["OMP_NUM_THREADS"]}
 open(sys.argv[2] + "/told.part", "w").write(json.dumps(told))
@@ -35,17 +38,16 @@ def fake_agent(tmp_path, monkeypatch):
             [part if part != "rankscope.tracer.agent" else str(path) for part in command if part != "-m"], **options
         )
 
-    monkeypatch.setattr(launch.subprocess, "run", replaced)
+    monkeypatch.setattr(subprocess, "run", replaced)
     monkeypatch.setattr(launch, "_step_aside", lambda: None)  # would slow the test's own thread down for good
     return path
 
 
-def told(folder: Path) -> dict:
-    import json
-
+def told(folder: Path) -> dict[str, Any]:
     for _ in range(400):
         if (folder / "told").exists():
-            return json.loads((folder / "told").read_text())
+            found: dict[str, Any] = json.loads((folder / "told").read_text())
+            return found
         time.sleep(0.02)
     pytest.fail("no agent was started")
 
@@ -61,7 +63,8 @@ def test_the_agent_gets_the_lock_and_nothing_else(tmp_path, fake_agent):
     assert found["argv"] == ["--folder", str(tmp_path), "--lock-fd", str(lock)]
     inherited = {name: place for name, place in found["fds"].items() if not place.startswith("/proc/")}
     assert inherited == {
-        "0": "/dev/null", "1": str(tmp_path / AGENT_LOG), "2": str(tmp_path / AGENT_LOG), str(lock): str(tmp_path / AGENT_LOCK),
+        "0": "/dev/null", "1": str(tmp_path / AGENT_LOG), "2": str(tmp_path / AGENT_LOG),
+        str(lock): str(tmp_path / AGENT_LOCK),
     }  # fmt: skip
     assert found["sid"] != os.getsid(0) and found["cwd"] == "/" and found["omp"] == "1"
     os.close(write_end)
@@ -121,7 +124,12 @@ def test_one_of_two_ranks_starts_it(tmp_path, fake_agent, monkeypatch):
     monkeypatch.setenv("FAKE_SECONDS", "5")
     started: list[int] = []
     start = launch.start_agent
-    monkeypatch.setattr(launch, "start_agent", lambda folder, lock: (started.append(lock), start(folder, lock)))
+
+    def counted(folder: Path, lock: int) -> None:
+        started.append(lock)
+        start(folder, lock)
+
+    monkeypatch.setattr(launch, "start_agent", counted)
     for made in [watch(tmp_path)[0] for _ in range(2)]:
         made.start()
         made.finish()

@@ -38,7 +38,8 @@ def test_secrets_are_taken_out_of_command_lines(given, kept):
     [
         "--num-tokens=4096", "--max-tokens", "--tokens-per-batch=8", "--tokenizer=gpt2", "--seq-tokens", "train.py",
         "/data/imagenet/train-00000-of-01024.parquet", "--config=configs/llama3_8b_instruct.yaml", "--lr", "1e-3",
-        "/home/someone/checkpoints/step_000010000", "--author=me", "--monkey=1", "--keyframes=2", "model.layers.0=frozen",
+        "/home/someone/checkpoints/step_000010000", "--author=me", "--monkey=1", "--keyframes=2",
+        "model.layers.0=frozen",
         "2026-11-30T14:00:00", "--seed=123456789012345678901234", "0123456789abcdef", "rdzv:29500", "localhost:29500",
         "GPU-5f2d9a4e-1c1b-4a1e-9a60-0b8e2f6f1c11", "NCCL_DEBUG=INFO", "--tokenizer-name", "--pad-token-id=0",
     ],

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.hooks.registry import HOOKS
+from rankscope.hooks.registry import HOOKS, SAMPLERS
 from rankscope.schema.errors import SettingsError
 from rankscope.tracer import settings as module
 from rankscope.tracer.api import is_off
 from rankscope.tracer.settings import Settings, from_environment, with_arguments
 
-DEFAULT_HOOKS = {spec.name for spec in HOOKS if spec.default_on}
+DEFAULT_HOOKS = {spec.name for spec in (*HOOKS, *SAMPLERS) if spec.default_on}
 
 
 def test_nothing_set_gives_the_defaults():
@@ -22,7 +22,8 @@ def test_nothing_set_gives_the_defaults():
 def test_every_variable_is_understood(tmp_path):
     found = from_environment({
         "RANKSCOPE": "1", "RANKSCOPE_DIR": "runs/a", "RANKSCOPE_RUN_ID": "a.b-1", "RANKSCOPE_JOB_ID": "j",
-        "RANKSCOPE_OWNER": "o", "RANKSCOPE_PROJECT": "p", "RANKSCOPE_LOCAL_DIR": str(tmp_path), "RANKSCOPE_AGENT": "now",
+        "RANKSCOPE_OWNER": "o", "RANKSCOPE_PROJECT": "p", "RANKSCOPE_LOCAL_DIR": str(tmp_path),
+        "RANKSCOPE_AGENT": "now",
         "RANKSCOPE_HOOKS": "-phases", "RANKSCOPE_SAMPLE_SECONDS": "0.5", "RANKSCOPE_DEVICE_TIMES": "0",
         "RANKSCOPE_KERNELS": "1000:2", "RANKSCOPE_INDICES": "1", "RANKSCOPE_CALIBRATE": "20",
         "RANKSCOPE_BUDGET_BYTES": "2G", "RANKSCOPE_PATIENCE_SECONDS": "90", "RANKSCOPE_SYSFS": str(tmp_path),
