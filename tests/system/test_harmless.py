@@ -58,7 +58,16 @@ def train(model, steps=4, rank=0):
     show(rank, "parameters", digest(model.parameters()), digest([torch.get_rng_state()]))
 """
 
-JOIN = 'dist.init_process_group("gloo")\nrank = dist.get_rank()\n'
+JOIN = """
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+def meet():
+    # Over the store: the launcher ends the other rank as soon as one has failed, so both have to be there.
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"met{rank}", "1")
+    store.wait(["met0", "met1"])
+"""
 LEAVE = "dist.destroy_process_group()\n"
 
 
@@ -167,6 +176,7 @@ def test_sizes_that_differ_between_ranks_end_alike(alike):
             show(rank, "no error")
         except RuntimeError as error:
             show(rank, type(error).__name__)
+        meet()
         os._exit(3)
     """)  # fmt: skip
 
@@ -180,7 +190,7 @@ def test_the_end_of_one_process_is_the_same(plain, end):
 
 @pytest.mark.parametrize("end", ["os._exit(5)", "sys.exit(6)", "sys.exit(0)"])
 def test_the_end_of_the_ranks_is_the_same(alike, end):
-    bare, _ = _run(alike, f"dist.all_reduce(torch.ones(1))\nshow(rank)\n{end}\n")
+    bare, _ = _run(alike, f"dist.all_reduce(torch.ones(1))\nshow(rank)\nmeet()\n{end}\n")
     assert (bare.returncode == 0) == (end == "sys.exit(0)")
 
 
