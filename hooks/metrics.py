@@ -57,16 +57,25 @@ class MetricLog:
 
     __slots__ = ("_names", "_pending", "_reader", "_refused", "guard", "recorder")
 
-    def __init__(self, recorder: Recorder, reader: DeviceReader | None = None) -> None:
-        """reader: how device tensors are read; CUDA's way if none is given."""
-        self.recorder, self.guard = recorder, Guard(recorder, "metrics")
+    def __init__(self, recorder: Recorder, reader: DeviceReader | None = None, hook: str = "metrics") -> None:
+        """reader: how device tensors are read; CUDA's way if none is given. hook: under whose name rows are counted."""
+        self.recorder, self.guard = recorder, Guard(recorder, hook)
         self._reader = reader
         self._names: dict[str, int] = {}
         self._pending: list[_Row] = []
         self._refused: set[str] = set()
 
-    def log(self, scalars: Mapping[str, object], step: int | None = None, replicated: Collection[str] = ()) -> None:
-        """Write `scalars`; step: that of the whole training; replicated: names that should be equal on all ranks."""
+    def log(
+        self,
+        scalars: Mapping[str, object],
+        step: int | None = None,
+        replicated: Collection[str] = (),
+        of_step: int | None = None,
+    ) -> None:
+        """Write `scalars`; step: that of the whole training; replicated: names that should be equal on all ranks.
+
+        of_step: the step ordinal they belong to, where that is not the current one.
+        """
         guard = self.guard
         if guard.is_off or not self.recorder.is_on:
             return
@@ -76,7 +85,7 @@ class MetricLog:
                 self.poll()
             global_step = self.recorder.global_step if step is None else int(step)
             for name, value in scalars.items():
-                self._take(name, value, global_step, name in replicated)
+                self._take(name, value, global_step, name in replicated, of_step)
         except Exception as error:  # noqa: BLE001
             guard.failed(error)
         if entered:
@@ -101,8 +110,10 @@ class MetricLog:
         except Exception as error:  # noqa: BLE001
             self.guard.failed(error)
 
-    def _take(self, name: str, value: object, global_step: int, is_replicated: bool) -> None:
-        now, step = now_ns(), self.recorder.step
+    def _take(
+        self, name: str, value: object, global_step: int, is_replicated: bool, of_step: int | None = None
+    ) -> None:
+        now, step = now_ns(), self.recorder.step if of_step is None else of_step
         try:
             found = self._read(value)
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:  # a strange value, not a fault of ours

@@ -22,4 +22,8 @@ HOOKS: Final = (
     HookSpec("process_groups", "process_groups:install", "torch.distributed", True, "collectives, P2P and their waits"),
     HookSpec("steps", "steps:install", "torch", True, "step boundaries and optimizer spans"),
     HookSpec("phases", "phases:install", "torch", True, "forward, backward, evaluation and data spans"),
+    HookSpec("gc_pauses", "gc_pauses:install", "torch", True, "pauses of Python's garbage collector"),
+    HookSpec("compile", "compile_time:install", "torch._dynamo.callback", True, "time in torch.compile"),
+    HookSpec("numerics", "numerics:install", "torch", True, "clipped gradient norms, loss scales, fused skips"),
+    HookSpec("seeds", "seeds:install", "torch", True, "seeds that the job sets"),
 )

@@ -15,6 +15,7 @@ epochs is, a teacher model in every step is not.
 Cost: about 5 us a step. Cannot see: the steps of an optimizer outside torch.optim; call `rankscope.step()` there.
 """
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final, Literal, NamedTuple
 
@@ -54,8 +55,8 @@ class StepClock:
     """Counts the steps of one process and writes their rows; one per recorder (`clock_for`)."""
 
     __slots__ = (
-        "_held", "_last_evals", "_left_out", "_poll_guard", "_start_ns", "_step", "_strength", "guard", "num_evals",
-        "recorder",
+        "_held", "_last_evals", "_left_out", "_poll_guard", "_start_ns", "_step", "_strength", "guard", "listeners",
+        "num_evals", "recorder",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder) -> None:
@@ -63,6 +64,8 @@ class StepClock:
         self._poll_guard = Guard(recorder, "process_groups.poll")
         self.num_evals = 0
         """Forwards without gradients in the current step; the phases hook counts them."""
+        self.listeners: list[Callable[[], None]] = []
+        """Called at the end of every step, of all hooks that have something to do then; each guards itself."""
         self._strength = 0
         self._held: _Row | None = None
         self.restart()
@@ -91,6 +94,8 @@ class StepClock:
         try:
             self._end_step(source, samples, tokens, global_step, is_skipped)
             self.recorder.boundary()
+            for listener in self.listeners:
+                listener()
         except Exception as error:  # noqa: BLE001
             guard.failed(error)
         if entered:
