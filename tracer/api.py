@@ -114,7 +114,8 @@ def _attach(given: Mapping[str, Any]) -> "Session | Off":
         return _attach_now(given)
 
 
-def _attach_now(given: Mapping[str, Any]) -> "Session":
+def _attach_now(given: Mapping[str, Any]) -> "Session | Off":
+    """Raises SettingsError; whatever else fails is one line, and off."""
     global _session, _num_attached
     from .settings import from_environment, with_arguments
 
@@ -122,11 +123,16 @@ def _attach_now(given: Mapping[str, Any]) -> "Session":
         _session.update(with_arguments(_session.settings, given))
         return _session
     settings = with_arguments(from_environment(os.environ), given)
-    from .session import Session
+    try:
+        from .session import Session
 
-    _session, _num_attached = Session(settings, _num_attached), _num_attached + 1
-    _session.install()
-    return _session
+        session = Session(settings, _num_attached)
+        session.install()
+    except Exception as error:  # noqa: BLE001 - the guard of attach
+        say(f"off: {type(error).__name__}: {error}")
+        return Off()
+    _session, _num_attached = session, _num_attached + 1
+    return session
 
 
 @contextmanager

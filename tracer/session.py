@@ -45,7 +45,7 @@ class Session:
     """One attachment of this process; made by `rankscope.attach`."""
 
     def __init__(self, settings: Settings, ordinal: int = 0) -> None:
-        self.settings, self._home, self._ordinal = settings, Path.cwd(), ordinal
+        self.settings, self._home, self._ordinal = settings, _home(), ordinal
         self._journal, self._undo = Journal(), ExitStack()
         self._is_over, self._is_fork, self._is_described, self._clock_ns = False, False, False, 0
         self._attached_s = time.monotonic()
@@ -260,6 +260,14 @@ class Session:
     def forked(self) -> None:
         """In a forked child: nothing of the parent's lives on; see `joined`."""
         self._is_fork, self._watch, self._is_described, self._ordinal = True, None, False, 0
+
+
+def _home() -> Path:
+    """The working folder; where that was deleted under the process, the one for temporary files."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return paths.local_base().absolute() if os.path.isabs(paths.local_base()) else Path("/")
 
 
 def _is_loader_worker() -> bool:

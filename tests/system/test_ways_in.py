@@ -284,7 +284,8 @@ def inside(jobs):
         place = jobs.place()
         environment = {**OFF, "PLACE": str(place), **(env or {})}
         command = ["unshare", "--mount", "sh", "-ec", mounts + '\nexec "$@"', "sh", sys.executable]
-        return jobs.run([*command, str(jobs.script(script, place))], place, environment, 60)
+        result: JobResult = jobs.run([*command, str(jobs.script(script, place))], place, environment, 60)
+        return result
 
     return start
 

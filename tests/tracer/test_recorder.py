@@ -66,7 +66,8 @@ def read(recorder: RingRecorder) -> tuple[decode.Records, decode.Numbers, Any]:
 
 def rows(recorder: RingRecorder, kind: int = SPAN.kind) -> list[dict[str, Any]]:
     records, numbers, _ = read(recorder)
-    return decode.to_arrow(records, numbers, kind, 7, None, decode.Names()).to_pylist()
+    found: list[dict[str, Any]] = decode.to_arrow(records, numbers, kind, 7, None, decode.Names()).to_pylist()
+    return found
 
 
 def lines(place: Place) -> list[dict[str, Any]]:
