@@ -27,3 +27,25 @@ HOOKS: Final = (
     HookSpec("numerics", "numerics:install", "torch", True, "clipped gradient norms, loss scales, fused skips"),
     HookSpec("seeds", "seeds:install", "torch", True, "seeds that the job sets"),
 )
+
+
+class SamplerSpec(NamedTuple):
+    """A sampler of the node agent. target: "module:make" relative to rankscope.hooks. tables: what it writes."""
+
+    name: str
+    target: str
+    tables: tuple[str, ...]
+    default_on: bool
+    what: str
+
+
+SAMPLERS: Final = (
+    SamplerSpec("nic", "nic:make", ("nic_sample", "node", "process"), True, "counters of network interfaces"),
+    SamplerSpec("host", "host:make", ("host_sample",), True, "CPU, memory, disk and pressure of the host or cgroup"),
+    SamplerSpec(
+        "processes", "process_sampling:make", ("process_sample",), True, "CPU, run-queue wait, faults, I/O of each rank"
+    ),
+    SamplerSpec("mounts", "mounts:make", ("mount_sample",), True, "NFS, Lustre and local file systems"),
+    SamplerSpec("nvml", "nvml:make", ("device_sample", "device", "process"), True, "NVIDIA devices, through NVML"),
+    SamplerSpec("amd_smi", "amd_smi:make", ("device_sample", "device", "process"), True, "AMD devices, through amdsmi"),
+)

@@ -29,6 +29,7 @@ from rankscope.schema.process_rows import PlacedRow, this_boot
 from rankscope.schema.process_state import RunRef
 
 from .drain import Batch, ProcessDrain, remove_files
+from .node_samplers import NodeSamplers
 from .run_writer import AgentIdentity, RunWriter
 
 TICK_SECONDS: Final = 0.8
@@ -59,6 +60,7 @@ class NodeAgent:
         self._drained_ns, self._last_alive_ns = 0, time.monotonic_ns()
         self._token = f"{paths.hash63(os.getpid(), time.time_ns(), str(folder)):016x}"[:8]
         self._num_writers, self._lock = 0, -1
+        self._samplers = NodeSamplers(paths.hash63(self._token))
 
     def run(self, stop: threading.Event) -> None:
         """Work until the last local rank has been gone for a while, or `stop` is set. Blocks."""
@@ -96,6 +98,8 @@ class NodeAgent:
                 drain.look()
                 if drain.is_alive:
                     self._last_alive_ns = now
+        self._samplers.look((self._runs[path], drain.state) for path, drain in self._drains.items()
+                            if drain.is_alive and not drain.is_finished and path in self._runs)  # fmt: skip
 
     def _is_due(self) -> bool:
         someone_died = any(not drain.is_alive and not drain.is_finished for drain in self._drains.values())
@@ -112,8 +116,11 @@ class NodeAgent:
             writer = self._writer(self._runs[path], drain)
             if not drain.is_alive or not writer.is_stuck:
                 batches.setdefault(writer.run, []).append(drain.read(now, not drain.is_alive))
+        sampled = self._samplers.take(now)
         for run, writer in self._writers.items():
             writer.add(batches.get(run, []))
+            if not writer.is_stuck:
+                writer.add([Batch(rows=sampled.get(run, []))])
             self._add_notes(writer)
             writer.flush(now)
             if writer.seal(now):
@@ -163,8 +170,10 @@ class NodeAgent:
     def _leave(self) -> bool:
         """Finish every run, look again under the lock, and go; False if somebody came meanwhile."""
         deadline = time.monotonic() + SEALING_SECONDS
+        sampled = self._samplers.take(time.monotonic_ns(), is_last=True)
         for run in list(self._writers):
             writer = self._writers.pop(run)
+            writer.add([Batch(rows=sampled.get(run, []))])
             self._add_notes(writer)
             if writer.finish(time.monotonic_ns(), lambda: time.monotonic() < deadline):
                 self._forget_finished(run)
@@ -175,6 +184,7 @@ class NodeAgent:
             return False
         if any(not drain.is_finished and self._is_bound(path, drain) for path, drain in self._drains.items()):
             return False
+        self._samplers.stop()
         for drain in self._drains.values():
             drain.close()
         _clean(self.folder)

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rankscope.hooks.registry import SAMPLERS
 from rankscope.schema.version import ONTOLOGY_VERSION
 
 from . import joining
@@ -26,6 +27,7 @@ def process_line(identity: ProcessIdentity, joined: Joining, settings: Settings)
         "cpu_affinity": cpus, "numa_nodes": numa_nodes(Path(settings.sysfs), cpus), "world_size": size,
         "launch": identity.launch, "run_id": joined.own.run_id, "run_dir": joined.own.run_dir,
         "is_solo": joined.rank is None and joining.is_solo(environment),
+        "samplers": [spec.name for spec in SAMPLERS if spec.name in settings.hooks],
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from rankscope.hooks.registry import HOOKS
+from rankscope.hooks.registry import HOOKS, SAMPLERS
 from rankscope.schema.enums import ARTIFACT_KINDS
 from rankscope.schema.errors import SettingsError
 
@@ -36,7 +36,7 @@ class Settings:
     project: str | None = None
     local_dir: str | None = None
     agent: str = "auto"
-    hooks: frozenset[str] = frozenset(spec.name for spec in HOOKS if spec.default_on)
+    hooks: frozenset[str] = frozenset(spec.name for spec in (*HOOKS, *SAMPLERS) if spec.default_on)
     sample_seconds: float = 1.0
     device_times: int = 20
     kernels: tuple[int, int] | None = None
@@ -138,12 +138,12 @@ def _mode(value: Any) -> str:
 def _hooks(value: str | Iterable[str]) -> frozenset[str]:
     """Plain names: only these. Names behind '-': the default ones without these."""
     names = [name.strip() for name in (value.split(",") if isinstance(value, str) else value) if name.strip()]
-    known = {spec.name for spec in HOOKS}
+    known = {spec.name for spec in (*HOOKS, *SAMPLERS)}
     for name in names:
         if name.removeprefix("-") not in known:
             raise ValueError(f"no hook is called {name.removeprefix('-')!r}; there are {', '.join(sorted(known))}")
     chosen = {name for name in names if not name.startswith("-")}
-    start = chosen or {spec.name for spec in HOOKS if spec.default_on}
+    start = chosen or {spec.name for spec in (*HOOKS, *SAMPLERS) if spec.default_on}
     return frozenset(start - {name[1:] for name in names if name.startswith("-")})
 
 
