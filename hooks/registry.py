@@ -26,6 +26,9 @@ HOOKS: Final = (
     HookSpec("compile", "compile_time:install", "torch._dynamo.callback", True, "time in torch.compile"),
     HookSpec("numerics", "numerics:install", "torch", True, "clipped gradient norms, loss scales, fused skips"),
     HookSpec("seeds", "seeds:install", "torch", True, "seeds that the job sets"),
+    HookSpec(
+        "data_loading", "data_loading:install", "torch", True, "waits for data, loader queues, digests of samples"
+    ),
 )
 
 

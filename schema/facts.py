@@ -95,6 +95,29 @@ SAMPLE_BATCH: Final = Table("sample_batch", "fact", "one batch drawn from a data
     small("queue_depth", "batches ready when it was asked for"), small("num_workers", "loader workers", "h"),
 ), ring_kind=6, sort=("proc", "time_ns"), key=_KEY)  # fmt: skip
 
+SAMPLE_EPOCH: Final = Table("sample_epoch", "fact", "one epoch of a data loader on one process, written at its end", (
+    *PROCESS_KEY, Column("step", "int64", "step ordinal at its end"),
+    Column("epoch", "int64", "epoch of this loader in this process, from 0"),
+    Column("loader", "string", "loader: class of the data set, with an ordinal from the second one on"),
+    time("start_ns", "iteration began; null where it was first seen later", ring=False),
+    time("end_ns", "iteration ended", ring=False), Column("sampler", "string", "class of the sampler"),
+    count("dataset_size", "samples in the data set; null for iterable ones"),
+    count("batch_size", "samples per batch as set"), count("num_batches", "batches handed over"),
+    count("num_samples", "samples drawn from the sampler"), count("num_workers", "loader workers"),
+    count("prefetch_factor", "batches that each worker loads ahead"),
+    Column("is_persistent", "bool", "the workers outlive the epoch"),
+    Column("drops_last", "bool", "the sampler or the loader leaves an incomplete rest of the data set out"),
+    count("num_replicas", "shares that the sampler divides the data set into"),
+    count("replica", "this process's share, from 0"),
+    count("num_padded", "samples drawn again by the sampler to make the shares equal; null if that is not known"),
+    Column("digest", "int64", "order-free digest of all indices drawn (as in sample_batch)"),
+    Column("padding_digest", "int64", "digest of the padded ones"),
+    Column("is_complete", "bool", "seen from its begin until the sampler had no more"),
+    Column("indices", "string", "distinct indices drawn, base64 (RANKSCOPE_INDICES=1)"),
+    Column("indices_format", "string", "roaring, or bitmap+zlib"),
+    Column("why", "string", "why digest or indices are null"),
+), sort=("proc", "end_ns"), key=_KEY)  # fmt: skip
+
 KERNEL: Final = Table("kernel", "fact", "a device activity (imported trace, or a kernel window of a live run)", (
     *PROCESS_KEY, Column("step", "int64", "step ordinal"),
     Column("category", "string", "category as traced"), Column("device_uuid", "string", "device"),
@@ -148,4 +171,6 @@ CLOCK: Final = Table("clock", "fact", "a clock reading of one process", (
     count("store_round_trip_ns", "round trip to the job's store, where measured", unit="ns"),
 ), sort=("proc", "monotonic_ns"), key=("proc", "monotonic_ns"))  # fmt: skip
 
-FACTS: Final = (COLLECTIVE, SPAN, STEP, METRIC, MEMORY, SAMPLE_BATCH, KERNEL, CHECKPOINT, INCIDENT, CAPTURE, CLOCK)
+FACTS: Final = (
+    COLLECTIVE, SPAN, STEP, METRIC, MEMORY, SAMPLE_BATCH, SAMPLE_EPOCH, KERNEL, CHECKPOINT, INCIDENT, CAPTURE, CLOCK,
+)  # fmt: skip

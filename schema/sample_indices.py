@@ -1,0 +1,89 @@
+"""Sample indices of a batch or an epoch: their order-free digest, and the compressed form in which they are kept.
+
+The digest of a set is the sum of the 64-bit hashes of its indices, modulo 2**64: digests of batches, ranks and epochs
+add up to the digest of what they drew together, whatever the order. The hash is a fixed part of the ontology.
+
+Cost: about 6 us a call and 5 ns an index. Loads numpy; pyroaring only where it is installed and indices are kept.
+"""
+
+import base64
+import zlib
+from importlib.util import find_spec
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+
+MODULUS: Final = 1 << 64
+ROARING, BITMAP = "roaring", "bitmap+zlib"
+MAX_PLAIN_INDEX: Final = 1 << 30
+"""Largest index that the plain bitmap takes (128 MiB while it is packed)."""
+_OFFSET: Final = np.uint64(0x9E3779B97F4A7C15)
+_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND: Final = np.uint64(0x94D049BB133111EB)
+_HIGH: Final = np.uint64(32)
+_MIDDLE: Final = np.uint64(29)
+_CHUNK: Final = 1 << 16
+"""Indices hashed at once: the arrays in between stay in the cache."""
+
+
+def digest(indices: Indices) -> int:
+    """The digest of `indices`, 0 <= digest < 2**64; each occurrence counts."""
+    if len(indices) <= _CHUNK:
+        return _hash_sum(indices)
+    return sum(_hash_sum(indices[at : at + _CHUNK]) for at in range(0, len(indices), _CHUNK)) % MODULUS
+
+
+def digest_of_range(size: int) -> int:
+    """The digest of 0, 1, ..., size - 1: about 5 s for a thousand million."""
+    chunks = range(0, size, _CHUNK)
+    return sum(_hash_sum(np.arange(at, min(size, at + _CHUNK), dtype=np.int64)) for at in chunks) % MODULUS
+
+
+def signed(value: int) -> int:
+    """A digest as the int64 that tables hold."""
+    return value - MODULUS if value >= MODULUS >> 1 else value
+
+
+def encode(indices: Indices) -> tuple[str, str]:
+    """(format, text) of the distinct `indices`. Raises ValueError for negative ones, or too large without pyroaring."""
+    if len(indices) and indices.min() < 0:
+        raise ValueError("negative indices are not kept")
+    if find_spec("pyroaring") is not None:
+        from pyroaring import BitMap64
+
+        return ROARING, base64.b64encode(BitMap64(indices.tolist()).serialize()).decode()
+    top = int(indices.max()) + 1 if len(indices) else 0
+    if top > MAX_PLAIN_INDEX:
+        raise ValueError(f"indices from {MAX_PLAIN_INDEX} on need pyroaring")
+    bits = np.zeros(top, np.bool_)
+    bits[indices] = True
+    return BITMAP, base64.b64encode(zlib.compress(np.packbits(bits).tobytes(), 1)).decode()
+
+
+def decode(format_: str, text: str) -> Indices:
+    """The distinct indices, ascending. Raises ValueError for an unknown format or damaged text, ImportError."""
+    data = base64.b64decode(text)
+    if format_ == ROARING:
+        from pyroaring import BitMap64
+
+        return np.array(list(BitMap64.deserialize(data)), np.int64)
+    if format_ != BITMAP:
+        raise ValueError(f"unknown format of sample indices: {format_}")
+    try:
+        bits = np.frombuffer(zlib.decompress(data), np.uint8)
+    except zlib.error as error:
+        raise ValueError(f"sample indices: {error}") from error
+    found: Any = np.flatnonzero(np.unpackbits(bits))
+    return found.astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _hash_sum(indices: Indices) -> int:
+    mixed = indices.view(np.uint64) + _OFFSET
+    mixed *= _FIRST
+    mixed ^= mixed >> _HIGH
+    mixed *= _SECOND
+    mixed ^= mixed >> _MIDDLE
+    return int(np.add.reduce(mixed))
