@@ -31,8 +31,11 @@ def journal_rows(state: ProcessState, rows: Iterable[JournalRow]) -> list[Placed
     """`rows` of the journal, completed by the process's key and placed. A table that is not ours is left out.
 
     A row without a record number gets the ordinal of its line, so that reading a journal twice gives the same rows.
+    A checkpoint that was loaded is also an artifact of the run.
     """
-    return [_placed(state, row) for row in rows if row.table in TABLES]
+    known = [row for row in rows if row.table in TABLES]
+    loaded = [JournalRow("artifact", row.line, _loaded(row.body)) for row in known if _is_load(row)]
+    return [_placed(state, row) for row in (*known, *loaded)]
 
 
 def process_rows(state: ProcessState, exit_kind: str, num_records: int | None, num_dropped: int) -> list[PlacedRow]:
@@ -102,6 +105,8 @@ def _placed(state: ProcessState, source: JournalRow) -> PlacedRow:
     if table.table_class == "entity":
         if source.table == "process_group":
             row.setdefault("incarnation", join.incarnation if join else 0)
+        elif source.table == "artifact" and row.get("kind") == "seed":
+            row["source"] = f"{row.get('source')}, rank {_rank(state, join.rank if join else None)}"
         elif source.table == "run":
             row |= {"ontology_version": ONTOLOGY_VERSION}
             row.setdefault("run_id", join.run_id if join else None)
@@ -111,6 +116,16 @@ def _placed(state: ProcessState, source: JournalRow) -> PlacedRow:
     if "record" in table.names:
         row.setdefault("record", source.line)
     return PlacedRow(source.table, join.incarnation if join else 0, row)
+
+
+def _is_load(row: JournalRow) -> bool:
+    return row.table == "checkpoint" and row.body.get("action") == "load" and bool(row.body.get("path"))
+
+
+def _loaded(body: Row) -> Row:
+    step = body.get("global_step")
+    return {"kind": "checkpoint", "name": str(body["path"]), "version": None if step is None else f"step {step}",
+            "digest": body.get("digest"), "source": f"loaded ({body.get('format') or 'unknown format'})"}  # fmt: skip
 
 
 def _known(body: Row) -> Row:

@@ -51,3 +51,13 @@ def run_line(settings: Settings, joined: Joining, home: Path) -> dict[str, Any]:
         "price_per_device_hour": settings.price_per_device_hour, "scheduler": manifest.scheduler(os.environ),
         "manifest": manifest.manifest(home),
     }  # fmt: skip
+
+
+def artifact_rows(
+    settings: Settings, joined: Joining, identity: ProcessIdentity, line: dict[str, Any], home: Path
+) -> list[dict[str, str]]:
+    """Rows of table `artifact`: what is seen of the run whose `run` line is given, then what the user said."""
+    from . import lineage
+
+    seen = lineage.artifacts(line["manifest"], home, identity.container_id, joined.world_size, settings.objective)
+    return [*seen, *settings.artifacts]

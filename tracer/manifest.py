@@ -46,7 +46,7 @@ def manifest(home: Path) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "executable": sys.executable,
+        "executable": redact.text(sys.executable),
         "versions": versions(),
         "torch": torch_build(),
         "command": redact.command_line(command()),

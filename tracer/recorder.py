@@ -23,6 +23,8 @@ from .ring_file import RingFile
 from .ring_writer import make_writer
 
 _WORDS_A_HOOK: Final = len(ring.COUNTERS)
+_FREE_TEXT: Final = frozenset({"row", "note"})
+"""Kinds of journal lines that hold text of the job: paths, addresses, messages."""
 
 
 class Coordinator(Protocol):
@@ -97,7 +99,11 @@ class RingRecorder:
         return number if number is not None else self._intern(text)
 
     def journal(self, kind: str, **body: object) -> None:
-        """See `Recorder.journal`."""
+        """See `Recorder.journal`. What rows, notes and reasons say is the job's own text: it is redacted here."""
+        if kind in _FREE_TEXT or "why" in body:
+            from . import redact  # with all its patterns: nobody pays for them at import
+
+            body = redact.document(body)
         self._journal.write(kind, body)
 
     def counters(self, hook: str) -> HookCounters:

@@ -7,8 +7,8 @@ whole. Better one word too many than one secret.
 
 import math
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 HIDDEN: Final = "[redacted]"
 MIN_RANDOM_LENGTH: Final = 24
@@ -39,6 +39,7 @@ _ASSIGNMENT: Final = re.compile(r"^(-{0,2}[+~]*[\w.\-/@:]*?[\w\-]+)(=|:)(?!//)(.
 _HEADER: Final = re.compile(
     r"^(authorization|proxy-authorization|x-api-key|cookie|set-cookie)\s*:\s*.*$", re.IGNORECASE | re.DOTALL
 )
+_DIGEST: Final = re.compile(r"(?:[a-z0-9]{2,10}:)?[0-9a-fA-F]{8,128}")
 _WORD: Final = re.compile(rf"[A-Za-z0-9+/_=-]{{{MIN_RANDOM_LENGTH},}}")
 _SHORT_SECRET_OPTIONS: Final = frozenset({"-p", "-P"})
 
@@ -60,6 +61,22 @@ def command_line(arguments: Iterable[str]) -> list[str]:
 def variable(name: str, value: str) -> str:
     """The value of an environment variable or setting called `name`, without secrets."""
     return HIDDEN if value and is_secret_name(name) else text(value)
+
+
+def document(value: Any) -> Any:
+    """`value`, as JSON holds it, without secrets in its texts; what a key calls a digest, and looks like one, stays."""
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, Mapping):
+        return {
+            key: item if key == "digest" and _DIGEST.fullmatch(str(item))
+            else variable(str(key), item) if isinstance(item, str)
+            else document(item)
+            for key, item in value.items()
+        }  # fmt: skip
+    if isinstance(value, (list, tuple)):
+        return [document(item) for item in value]
+    return value
 
 
 def text(value: str) -> str:

@@ -240,8 +240,9 @@ class Session:
         """Rank 0 tells what the run is, once."""
         if self.joining.run is not None and self.joining.rank == 0 and not self._is_described:
             self._is_described = True
-            self.recorder.journal("run", **describing.run_line(self.settings, self.joining, self._home))
-            for row in self.settings.artifacts:
+            line = describing.run_line(self.settings, self.joining, self._home)
+            self.recorder.journal("run", **line)
+            for row in describing.artifact_rows(self.settings, self.joining, self.identity, line, self._home):
                 self.recorder.journal("row", table="artifact", row=row)
 
     def _end(self) -> None:

@@ -97,6 +97,8 @@ def _place(value: str | os.PathLike[str]) -> str:
     if "://" in text:
         if not text.startswith(OBJECT_STORES) or text.count("/") < 3 or text.endswith("://"):
             raise ValueError(f"use a path, or an address of a bucket that begins with {' or '.join(OBJECT_STORES)}")
+        if "@" in text.split("/", 3)[2] or "?" in text:  # it is written into files: no secret may be in it
+            raise ValueError("leave user, password and query out; credentials come from the environment")
         return text.rstrip("/")
     path = Path(text).expanduser().absolute()
     if path.exists() and not path.is_dir():

@@ -86,3 +86,17 @@ def test_no_password_in_an_address_survives(user, password):
 def test_any_text_can_be_redacted_and_twice_is_once(text):
     once = redact.text(text)
     assert redact.text(once) == once
+
+
+def test_a_document_is_redacted_in_depth_and_keeps_its_digests():
+    row = {
+        "source": "s3://k:hunter2@b/x",
+        "digest": "0a1b2c3d4e5f" * 5,
+        "more": ["--x", {"api_key": "hunter2"}],
+        "n": 3,
+    }
+    assert redact.document({"table": "artifact", "row": row}) == {
+        "table": "artifact",
+        "row": {"source": "s3://b/x", "digest": "0a1b2c3d4e5f" * 5, "more": ["--x", {"api_key": HIDDEN}], "n": 3},
+    }
+    assert redact.document({"digest": "hf_abcdefghijklmnopqrstuvwx"}) == {"digest": HIDDEN}

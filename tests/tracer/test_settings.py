@@ -47,6 +47,7 @@ def test_every_field_can_be_set():
     [
         ("RANKSCOPE", "yes", "use 0 .* or 1"), ("RANKSCOPE_DIR", __file__, "use a folder"),
         ("RANKSCOPE_DIR", "http://x/y", "s3://"), ("RANKSCOPE_DIR", "s3://", "bucket"),
+        ("RANKSCOPE_DIR", "s3://key:hunter2@bucket/x", "credentials"), ("RANKSCOPE_DIR", "s3://bucket/x?a=b", "query"),
         ("RANKSCOPE_RUN_ID", "../x", "letters"), ("RANKSCOPE_RUN_ID", "a" * 129, "1 to 128"),
         ("RANKSCOPE_JOB_ID", "a\nb", "printable"), ("RANKSCOPE_LOCAL_DIR", __file__, "use a folder"),
         ("RANKSCOPE_AGENT", "never", "auto, now, thread, off"), ("RANKSCOPE_HOOKS", "stepz", "there are .*steps"),
