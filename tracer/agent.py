@@ -29,6 +29,8 @@ from rankscope.schema.process_rows import PlacedRow, this_boot
 from rankscope.schema.process_state import RunRef
 
 from .drain import Batch, ProcessDrain, remove_files
+from .launch import take_lock
+from .launch_folders import clean, remove_stale
 from .node_samplers import NodeSamplers
 from .run_writer import AgentIdentity, RunWriter
 
@@ -41,7 +43,6 @@ UNBOUND_NS: Final = 30_000_000_000
 """A process that has joined no run after this long is written to its own."""
 SEALING_SECONDS: Final = 1.5
 """Time for merging files at the end; what is not merged by then stays in several files."""
-STALE_SECONDS: Final = 86_400.0
 
 _log = logging.getLogger("rankscope.agent")
 
@@ -187,7 +188,7 @@ class NodeAgent:
         self._samplers.stop()
         for drain in self._drains.values():
             drain.close()
-        _clean(self.folder)
+        clean(self.folder)
         return True
 
     def _is_bound(self, path: str, drain: ProcessDrain) -> bool:
@@ -239,7 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lock-fd", type=int, help="an inherited descriptor that holds the folder's lock")
     options = parser.parse_args(arguments)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    lock = options.lock_fd if options.lock_fd is not None else _take_lock(options.folder)
+    lock = options.lock_fd if options.lock_fd is not None else take_lock(options.folder)
     if lock is None:
         return 0
     os.set_inheritable(lock, False)
@@ -247,19 +248,9 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
     _be_small()
-    _remove_stale(options.folder)
+    remove_stale(options.folder)
     NodeAgent(options.folder).run(stop)
     return 0
-
-
-def _take_lock(folder: Path) -> int | None:
-    lock = os.open(folder / paths.AGENT_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
 
 
 def _be_small() -> None:
@@ -269,39 +260,6 @@ def _be_small() -> None:
     pa.set_io_thread_count(1)
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, 19)
-
-
-def _remove_stale(folder: Path) -> None:
-    """Remove launch folders of a day ago and older that hold nothing but a free lock and a log."""
-    for other in folder.parent.iterdir():
-        try:
-            if other == folder or not other.is_dir() or time.time() - other.stat().st_mtime < STALE_SECONDS:
-                continue
-            if {entry.name for entry in other.iterdir()} <= {paths.AGENT_LOCK, paths.AGENT_LOG}:
-                _remove_folder(other)
-        except OSError:
-            continue
-
-
-def _remove_folder(folder: Path) -> None:
-    lock = _take_lock(folder)
-    if lock is None:
-        return
-    try:
-        for entry in folder.iterdir():
-            entry.unlink()
-        folder.rmdir()
-    finally:
-        os.close(lock)
-
-
-def _clean(folder: Path) -> None:
-    """Remove the launch's folder on the tmpfs, and an empty log."""
-    with contextlib.suppress(OSError):
-        (paths.TMPFS_BASE / folder.parent.name / folder.name).rmdir()
-    with contextlib.suppress(OSError):
-        if (folder / paths.AGENT_LOG).stat().st_size == 0:
-            (folder / paths.AGENT_LOG).unlink()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ Where the run directory cannot be written (read-only, full, a quota, not there),
 folder's spool, and the directory is tried again every ten seconds; what was spooled is then sealed there. Where the
 spool cannot be written either, rows stay in memory, and once these are many the rings are not drained any further: what
 they then overwrite is counted. On an object store streams always lie in the spool, and a sealed file is one PUT.
+
+Longer than 300 lines because going to the run directory, leaving it and coming back are one set of states.
 """
 
 from collections.abc import Callable
