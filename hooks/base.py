@@ -22,6 +22,13 @@ now_ns = time.monotonic_ns
 on_swallow: Callable[[str, BaseException], None] | None = None
 """Set by tests: called with (hook, error) for everything that a guard swallows."""
 
+def _hide(text: str) -> str:
+    return "[redacted]"
+
+
+redact: Callable[[str], str] = _hide
+"""Takes secrets out of a path or address before it is written; set by the tracer (`installing`)."""
+
 
 class Counters(Protocol):
     """The counters of one hook (`schema.ring.COUNTERS`), kept in the ring file. Index with the counter's position."""
@@ -156,6 +163,11 @@ def claim(hook: str, undo: ExitStack) -> bool:
     _claimed.add(hook)
     undo.callback(_claimed.discard, hook)
     return True
+
+
+def is_claimed(hook: str) -> bool:
+    """`hook` is installed in this process."""
+    return hook in _claimed
 
 
 def patch(owner: Any, name: str, make: Callable[[Any], Any], undo: ExitStack) -> None:

@@ -22,6 +22,7 @@ HOOKS: Final = (
     HookSpec("process_groups", "process_groups:install", "torch.distributed", True, "collectives, P2P and their waits"),
     HookSpec("steps", "steps:install", "torch", True, "step boundaries and optimizer spans"),
     HookSpec("phases", "phases:install", "torch", True, "forward, backward, evaluation and data spans"),
+    HookSpec("memory", "memory:install", "torch", True, "memory of the allocator and the process at step ends"),
     HookSpec("gc_pauses", "gc_pauses:install", "torch", True, "pauses of Python's garbage collector"),
     HookSpec("compile", "compile_time:install", "torch._dynamo.callback", True, "time in torch.compile"),
     HookSpec("numerics", "numerics:install", "torch", True, "clipped gradient norms, loss scales, fused skips"),
@@ -29,6 +30,15 @@ HOOKS: Final = (
     HookSpec(
         "data_loading", "data_loading:install", "torch", True, "waits for data, loader queues, digests of samples"
     ),
+    HookSpec("checkpoints", "checkpoints:install", "torch", True, "torch.save and torch.load"),
+    HookSpec(
+        "distributed_checkpoints",
+        "distributed_checkpoints:install",
+        "torch.distributed.checkpoint",
+        True,
+        "save, async_save and load of torch.distributed.checkpoint",
+    ),
+    HookSpec("safetensors_files", "safetensors_files:install", "safetensors.torch", True, "save_file and load_file"),
 )
 
 

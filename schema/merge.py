@@ -23,6 +23,20 @@ def merge_rows(data: pa.Table, table: str) -> pa.Table:
     return data.take(pa.array(last_positions(data, declared.key)))
 
 
+def merge_journalled(data: pa.Table, table: str) -> pa.Table:
+    """`data`, in the order of writing, with the last of the rows that a journal told more than once (a checkpoint's).
+
+    Only tables of journal rows with a record number are touched; rows without one are all kept.
+    """
+    declared = TABLES[table]
+    if declared.ring_kind or declared.key != ("proc", "record") or data.num_rows < 2:
+        return data
+    stands = np.zeros(data.num_rows, np.bool_)
+    stands[last_positions(data, declared.key)] = True
+    stands |= data.column("record").is_null().to_numpy()
+    return data if stands.all() else data.filter(pa.array(stands))
+
+
 def last_positions(data: pa.Table, key: tuple[str, ...]) -> npt.NDArray[np.int64]:
     """Ascending positions of the last row of each key."""
     codes = [_codes(data.column(name)) for name in key]

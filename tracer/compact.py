@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from rankscope.schema import paths
 from rankscope.schema.arrow import conform
 from rankscope.schema.index import IndexEntry
-from rankscope.schema.merge import sort_rows
+from rankscope.schema.merge import merge_journalled, sort_rows
 from rankscope.schema.tables import TABLES
 
 from .index import node_lock, read_index, update_index
@@ -115,6 +115,7 @@ def _merge(place: RunDir, node: str, table: str, folder: str, names: list[str], 
         target = f"{folder}/{k}.parquet"
         if sum(footer.num_rows for footer in footers) <= SORTED_ROWS:
             rows = pa.concat_tables([_rows(file, table) for file in files]).unify_dictionaries()
+            rows = merge_journalled(rows, table)
             entry = write_sealed(place, table, target, [sort_rows(rows, table)], replaces, spool)
         else:
             entry = _join(place, target, files, replaces, spool)

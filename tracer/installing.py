@@ -10,6 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from rankscope.hooks import base
 from rankscope.hooks.base import Recorder
 from rankscope.hooks.registry import DEFAULT_GROUP, HOOKS, HookSpec
 from rankscope.schema.errors import HookUnavailable
@@ -22,6 +23,7 @@ def install_hooks(recorder: Recorder, undo: ExitStack, names: Collection[str], f
 
     failed: told of every error that is not HookUnavailable.
     """
+    base.redact = _redact
     pending = ExitStack()
     is_wanted = [True]
     undo.callback(is_wanted.clear)
@@ -74,3 +76,9 @@ def _install(recorder: Recorder, undo: ExitStack, spec: HookSpec, failed: Failed
     except Exception as error:  # noqa: BLE001
         recorder.journal("hook", hook=spec.name, is_on=False, why=f"{type(error).__name__}: {error}")
         failed(error)
+
+
+def _redact(text: str) -> str:
+    from . import redact  # with all its patterns: nobody pays for them at import
+
+    return redact.text(text)

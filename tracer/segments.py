@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from rankscope.schema import paths
 from rankscope.schema.arrow import conform
 from rankscope.schema.index import IndexEntry
-from rankscope.schema.merge import merge_rows, sort_rows
+from rankscope.schema.merge import merge_journalled, merge_rows, sort_rows
 
 from .index import relative
 from .rundir import RunDir
@@ -91,7 +91,7 @@ class Segment:
             name = sealed_name(self.table, self.incarnation, self.node, self.k)
             self._file = ParquetFile(sealed.staging_path(name, spool), self.table, [])
         rows = pa.concat_tables(self._gathered).unify_dictionaries()
-        self._file.add(sort_rows(rows.combine_chunks(), self.table))
+        self._file.add(sort_rows(merge_journalled(rows.combine_chunks(), self.table), self.table))
         self._gathered, self._num_gathered = [], 0
 
 
