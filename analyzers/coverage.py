@@ -35,7 +35,10 @@ _MIN_TIMED: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class HookState:
-    """One hook over all ranks. off_ranks: where it is off; why: the first reason given."""
+    """One hook over all ranks. off_ranks: where it is off; why: the first reason given.
+
+    is_off: it is off somewhere; without off_ranks it is a sampler of a node.
+    """
 
     hook: str
     tiers: tuple[str, ...]
@@ -44,6 +47,7 @@ class HookState:
     why: str
     num_errors: int
     num_calls: int
+    is_off: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +203,14 @@ def _hook_states(hooks: list[Row]) -> tuple[HookState, ...]:
         tiers = tuple(sorted({row[3] for row in rows if row[3]}))
         found.append(
             HookState(
-                hook, tiers, len(rows), off, why, sum(row[8] or 0 for row in rows), sum(row[9] or 0 for row in rows)
+                hook,
+                tiers,
+                len(rows),
+                off,
+                why,
+                sum(row[8] or 0 for row in rows),
+                sum(row[9] or 0 for row in rows),
+                any(row[4] is False for row in rows),
             )
         )
     return tuple(found)

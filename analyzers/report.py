@@ -9,8 +9,12 @@ from .brief import Brief, brief
 from .communication import Communication, communication
 from .coverage import Coverage, coverage
 from .headlines import Headline, headlines, verdicts
+from .host import Hosts, hosts
+from .host_headlines import host_headlines
+from .network import Network, network
 from .phases import Phases, phases
 from .run import Run
+from .storage import Storage, storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,9 @@ class Report:
     coverage: Coverage
     communication: Communication
     phases: Phases
+    network: Network
+    hosts: Hosts
+    storage: Storage
     headlines: tuple[Headline, ...]
     verdicts: tuple[Verdict, ...]
 
@@ -33,6 +40,9 @@ class Report:
             *self.brief.measurements,
             *self.phases.measurements,
             *self.communication.measurements,
+            *self.network.measurements,
+            *self.hosts.measurements,
+            *self.storage.measurements,
             *self.coverage.measurements,
         )
 
@@ -68,7 +78,9 @@ def _report(run: Run) -> Report:
     quality = coverage(run)
     share = None if quality.coverage.value is None else float(quality.coverage.value)
     short, talk, where = brief(run, share), communication(run, share), phases(run, share)
+    nics, machines, mounts = network(run, share), hosts(run, share), storage(run, share)
+    said = [*headlines(short, quality, talk, where), *host_headlines(machines, nics)]
     return Report(
-        run.place.address, run.digest, short, quality, talk, where, headlines(short, quality, talk, where),
-        verdicts(short, quality),
+        run.place.address, run.digest, short, quality, talk, where, nics, machines, mounts,
+        tuple(sorted(said, key=lambda headline: -headline.level)), verdicts(short, quality),
     )  # fmt: skip

@@ -37,10 +37,10 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
         "operations seen by",
         ", ".join(f"{tier.scope['tier']} {share(_float(tier))}" for tier in quality.tiers) or NONE,
     )
-    yield "hooks on", ", ".join(hook.hook for hook in quality.hooks if not hook.off_ranks) or NONE
+    yield "hooks on", ", ".join(hook.hook for hook in quality.hooks if not hook.is_off) or NONE
     for hook in quality.hooks:
-        if hook.off_ranks or hook.why:
-            yield "hook off" if hook.off_ranks else "hook reduced", _hook(hook)
+        if hook.is_off or hook.why:
+            yield "hook off" if hook.is_off else "hook reduced", _hook(hook)
     yield "errors swallowed", _value(quality.errors, count)
     yield "cost", _cost(quality.overhead)
     yield "rows", ", ".join(f"{item.scope['table']} {count(_int(item))}" for item in quality.rows)

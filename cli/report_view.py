@@ -17,6 +17,7 @@ from rankscope.analyzers.phases import Phases
 from rankscope.analyzers.report import Report
 from rankscope.schema.measurement import Measurement
 
+from .host_view import hosts_section, network_section, processes_section, storage_section
 from .quality_view import quality
 from .words import NONE, bar, count, duration, histogram, share, size, sparkline
 
@@ -42,6 +43,10 @@ def _draw(report: Report, console: Console) -> None:
         ("Ranks", _ranks(report)),
         ("Phases of a step", _phases(report.phases)),
         ("Communication", _communication(report.communication)),
+        ("Network", network_section(report.network)),
+        ("Hosts", hosts_section(report.hosts)),
+        ("CPU by rank", processes_section(report.hosts)),
+        ("Storage", storage_section(report.storage)),
         ("Capture quality", quality(report)),
     )
     for name, body in sections:

@@ -1,0 +1,29 @@
+"""What the readings of hosts and interfaces say in plain sentences: ranks short of CPU, memory nearly full, errors."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from .groups import ranks_in_words
+from .headlines import WARNING, Headline
+from .host import Hosts
+from .network import Network
+
+NEARLY_FULL: Final = 0.95
+"""Share of the memory limit in use from which the out-of-memory killer is near."""
+
+
+def host_headlines(hosts: Hosts, network: Network) -> Iterator[Headline]:
+    """One sentence per finding."""
+    if ranks := hosts.contended:
+        worst = max(float(use.wait.value or 0) for use in hosts.processes if use.is_contended)
+        who = f"Rank{'' if len(ranks) == 1 else 's'} {ranks_in_words(ranks)}"
+        yield Headline(
+            WARNING, f"{who} had to wait for a CPU, runnable, up to {100 * worst:.0f} % of the time: others run there."
+        )
+    for host in hosts.hosts:
+        share = host.memory_share.value
+        if share is not None and float(share) >= NEARLY_FULL:
+            yield Headline(WARNING, f"Memory of {host.node} was {100 * float(share):.0f} % full, of its limit.")
+    for interface in network.interfaces:
+        if errors := int(interface.errors.value or 0):
+            yield Headline(WARNING, f"{interface.nic} of {interface.node} counted {errors:,} errors.")
