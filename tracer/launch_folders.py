@@ -1,4 +1,4 @@
-"""Tidying up the launch folders on this machine: what an agent removes when it leaves, and what others left long ago."""
+"""Tidying up launch folders on this machine: what an agent removes when it leaves, and what others left long ago."""
 
 import contextlib
 import os
