@@ -1,9 +1,10 @@
 """The journal lines that describe a process and its run, in the columns of their tables."""
 
 import os
+import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rankscope.hooks.registry import SAMPLERS
 from rankscope.schema.version import ONTOLOGY_VERSION
@@ -12,6 +13,8 @@ from . import joining
 from .identity import ProcessIdentity, affinity, numa_nodes
 from .joining import Joining
 from .settings import Settings
+
+_VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 def process_line(identity: ProcessIdentity, joined: Joining, settings: Settings) -> dict[str, Any]:
@@ -28,6 +31,7 @@ def process_line(identity: ProcessIdentity, joined: Joining, settings: Settings)
         "launch": identity.launch, "run_id": joined.own.run_id, "run_dir": joined.own.run_dir,
         "is_solo": joined.rank is None and joining.is_solo(environment),
         "samplers": [spec.name for spec in SAMPLERS if spec.name in settings.hooks],
+        **_devices(),
     }  # fmt: skip
 
 
@@ -51,6 +55,14 @@ def run_line(settings: Settings, joined: Joining, home: Path) -> dict[str, Any]:
         "price_per_device_hour": settings.price_per_device_hour, "scheduler": manifest.scheduler(os.environ),
         "manifest": manifest.manifest(home),
     }  # fmt: skip
+
+
+def _devices() -> dict[str, Any]:
+    """What decides which device is the process's own; no device is initialised for it."""
+    visible = next((os.environ[name] for name in _VISIBLE if name in os.environ), None)
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    index = cuda.current_device() if cuda is not None and cuda.is_initialized() else None
+    return {"visible_devices": visible, "device_order": os.environ.get("CUDA_DEVICE_ORDER"), "device_index": index}
 
 
 def artifact_rows(
