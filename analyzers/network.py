@@ -27,7 +27,7 @@ _NO_STEP: Final = "no counted step lies between two readings"
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface of one node. received, sent: network.bytes; step_bytes: mean and max by direction.
+    """One interface of one node. received, sent: network.bytes; step_bytes: mean, min and max by direction.
 
     series: bytes a second in 40 equal parts of the sampled time, None where there was no reading. why: what the last
     reading said of missing counters. longest_gap_ns: between two readings.
@@ -113,9 +113,9 @@ def _interface(
 
 def _step_bytes(told: Evidence, key: Row, row: Row | None) -> tuple[Measurement, ...]:
     node, nic = key
-    num_steps, *values = row[2:] if row else (0, None, None, None, None)
+    num_steps, *values = row[2:] if row else (0, *[None] * 6)
     scopes = [{"node": node, "nic": nic, "direction": direction, "statistic": statistic}
-              for direction in _DIRECTIONS for statistic in ("mean", "max")]  # fmt: skip
+              for direction in _DIRECTIONS for statistic in ("mean", "min", "max")]  # fmt: skip
     return tuple(
         told.measurement("network.step_bytes", value, scope, num_steps, reason="" if value is not None else _NO_STEP)
         for scope, value in zip(scopes, values, strict=True)

@@ -40,8 +40,9 @@ WITH bounds AS (
         sum(CAST(tx AS HUGEINT) * inside_ns // interval_ns) AS tx
     FROM shared GROUP BY node, nic, incarnation, step HAVING sum(inside_ns) = any_value(length_ns)
 )
-SELECT node, nic, CAST(count(*) AS BIGINT) AS num_steps, CAST(sum(rx) // count(*) AS BIGINT) AS mean_rx, CAST(max(rx) AS BIGINT) AS most_rx,
-    CAST(sum(tx) // count(*) AS BIGINT) AS mean_tx, CAST(max(tx) AS BIGINT) AS most_tx
+SELECT node, nic, CAST(count(*) AS BIGINT) AS num_steps, CAST(sum(rx) // count(*) AS BIGINT) AS mean_rx, CAST(min(rx) AS BIGINT) AS least_rx,
+    CAST(max(rx) AS BIGINT) AS most_rx,
+    CAST(sum(tx) // count(*) AS BIGINT) AS mean_tx, CAST(min(tx) AS BIGINT) AS least_tx, CAST(max(tx) AS BIGINT) AS most_tx
 FROM per_step GROUP BY node, nic ORDER BY node, nic;
 
 -- name: series
