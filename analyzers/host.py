@@ -3,7 +3,8 @@
 A node's CPUs and memory are against its cgroup's limits where it has some, else against the host. Pressure is the
 kernel's own: share of time in which some task waited for the resource. A rank's run-queue wait is the time in which its
 threads could have run but had no CPU, added up over threads, over the time it was seen. Example: seen for 10 s, one
-thread that ran 4 s and waited 4 s: 0.4 of the time, and half of the time it was runnable: it is contended.
+thread that ran 4 s and waited 4 s: 0.4 of the time, and half of the time it was runnable: it is contended. Only
+readings inside the counted steps are taken, so that the start of the job is not in them.
 """
 
 from collections import defaultdict
@@ -97,7 +98,8 @@ def hosts(run: Run, coverage: float | None = None) -> Hosts:
     series: dict[str, list[Row]] = defaultdict(list)
     for row in run.rows(statement(ANALYZER, "series")):
         series[row[0]].append(row)
-    by_rank = Evidence(run, ANALYZER, statement(ANALYZER, "processes"), ("process_sample",), coverage,
+    by_rank = Evidence(run, ANALYZER, statement(ANALYZER, "processes"), ("process_sample", "step"), coverage,
+                       window="counted steps",
                        caveats=("threads added up, so it may exceed 1",))  # fmt: skip
     return Hosts(
         tuple(_host(told, row, series[row[0]]) for row in run.rows(statement(ANALYZER, "hosts"))),

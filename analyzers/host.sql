@@ -21,14 +21,18 @@ SELECT node, CAST((time_ns - first_ns) * 40 // (last_ns - first_ns + 1) AS BIGIN
 FROM host_sample, bounds GROUP BY ALL ORDER BY node, part;
 
 -- name: processes
--- What each rank's process got from the kernel between its first and last reading; a rank's processes after restarts are added up.
-WITH ends AS (
+-- What each rank's process got from the kernel between the first and the last reading inside its counted steps (all of its readings where there are none); a rank's processes after restarts are added up.
+WITH steps AS (
+    SELECT proc, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM counted_step GROUP BY proc
+), readings AS (
+    SELECT p.* FROM process_sample p LEFT JOIN steps s USING (proc) WHERE s.proc IS NULL OR p.time_ns BETWEEN s.start_ns AND s.end_ns
+), ends AS (
     SELECT proc, any_value(rank) AS rank, CAST(count(*) AS BIGINT) AS num_readings, max(time_ns) - min(time_ns) AS seen_ns,
         max(run_queue_wait_ns) - min(run_queue_wait_ns) AS waited_ns, max(cpu_user_ns + cpu_system_ns) - min(cpu_user_ns + cpu_system_ns) AS cpu_ns,
         max(num_involuntary_switches) - min(num_involuntary_switches) AS involuntary, max(num_major_faults) - min(num_major_faults) AS faults,
         max(rss_bytes) AS rss_bytes, max(num_threads) AS num_threads, max(read_bytes) - min(read_bytes) AS read_bytes,
         max(write_bytes) - min(write_bytes) AS write_bytes, arg_max(json_extract_string(reason, '$.run_queue_wait_ns'), time_ns) AS why
-    FROM process_sample GROUP BY proc
+    FROM readings GROUP BY proc
 )
 SELECT rank, CAST(sum(num_readings) AS BIGINT) AS num_readings, CAST(sum(seen_ns) AS BIGINT) AS seen_ns, CAST(sum(waited_ns) AS BIGINT) AS waited_ns,
     CAST(sum(cpu_ns) AS BIGINT) AS cpu_ns, CAST(sum(involuntary) AS BIGINT) AS involuntary, CAST(sum(faults) AS BIGINT) AS faults,
