@@ -48,7 +48,6 @@ def _checkpoint(model):
         warnings.simplefilter("ignore")  # what torch says of its own checkpoints
         torch.save(state, f"{folder}/plain.pt")
         safetensors.torch.save_file(state, f"{folder}/file.safetensors")
-        checkpoint.save(state, checkpoint_id=f"{folder}/shared")
         checkpoint.async_save(state, checkpoint_id=f"{folder}/beside").result()
         checkpoint.load(other, checkpoint_id=f"{folder}/beside")
         read = (torch.load(f"{folder}/plain.pt"), safetensors.torch.load_file(f"{folder}/file.safetensors"), other)
@@ -98,7 +97,7 @@ def _attributes():
     """Every attribute of torch's modules and classes, and the entries of their hook tables, by name; no counters."""
     found = {}
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "torch" and isinstance(module, ModuleType):
+        if name.partition(".")[0] in ("torch", "safetensors") and isinstance(module, ModuleType):
             for attribute, value in list(vars(module).items()):
                 found[name, attribute] = value
                 if isinstance(value, type) and value.__module__ == name:
