@@ -8,10 +8,15 @@ from rankscope.schema.measurement import Measurement, Verdict
 from .brief import Brief, brief
 from .communication import Communication, communication
 from .coverage import Coverage, coverage
+from .device_headlines import device_headlines
+from .devices import Devices, devices
 from .headlines import Headline, headlines, verdicts
 from .host import Hosts, hosts
 from .host_headlines import host_headlines
+from .memory import Memory, memory
 from .network import Network, network
+from .numerics import Numerics, numerics
+from .numerics_headlines import numerics_headlines
 from .phases import Phases, phases
 from .run import Run
 from .storage import Storage, storage
@@ -27,9 +32,12 @@ class Report:
     coverage: Coverage
     communication: Communication
     phases: Phases
+    memory: Memory
+    devices: Devices
     network: Network
     hosts: Hosts
     storage: Storage
+    numerics: Numerics
     headlines: tuple[Headline, ...]
     verdicts: tuple[Verdict, ...]
 
@@ -40,9 +48,12 @@ class Report:
             *self.brief.measurements,
             *self.phases.measurements,
             *self.communication.measurements,
+            *self.memory.measurements,
+            *self.devices.measurements,
             *self.network.measurements,
             *self.hosts.measurements,
             *self.storage.measurements,
+            *self.numerics.measurements,
             *self.coverage.measurements,
         )
 
@@ -78,9 +89,14 @@ def _report(run: Run) -> Report:
     quality = coverage(run)
     share = None if quality.coverage.value is None else float(quality.coverage.value)
     short, talk, where = brief(run, share), communication(run, share), phases(run, share)
+    held, gpus = memory(run, share), devices(run, share)
     nics, machines, mounts = network(run, share), hosts(run, share), storage(run, share)
-    said = [*headlines(short, quality, talk, where), *host_headlines(machines, nics)]
+    numbers = numerics(run, share)
+    said = [
+        *headlines(short, quality, talk, where), *host_headlines(machines, nics), *device_headlines(gpus, held),
+        *numerics_headlines(numbers),
+    ]  # fmt: skip
     return Report(
-        run.place.address, run.digest, short, quality, talk, where, nics, machines, mounts,
+        run.place.address, run.digest, short, quality, talk, where, held, gpus, nics, machines, mounts, numbers,
         tuple(sorted(said, key=lambda headline: -headline.level)), verdicts(short, quality),
     )  # fmt: skip

@@ -17,7 +17,9 @@ from rankscope.analyzers.phases import Phases
 from rankscope.analyzers.report import Report
 from rankscope.schema.measurement import Measurement
 
+from .device_view import devices_section, memory_section
 from .host_view import hosts_section, network_section, processes_section, storage_section
+from .numerics_view import numerics_section
 from .quality_view import quality
 from .words import NONE, bar, count, duration, histogram, share, size, sparkline
 
@@ -43,10 +45,13 @@ def _draw(report: Report, console: Console) -> None:
         ("Ranks", _ranks(report)),
         ("Phases of a step", _phases(report.phases)),
         ("Communication", _communication(report.communication)),
+        ("Memory", memory_section(report.memory)),
+        ("Devices", devices_section(report.devices)),
         ("Network", network_section(report.network)),
         ("Hosts", hosts_section(report.hosts)),
         ("CPU by rank", processes_section(report.hosts)),
         ("Storage", storage_section(report.storage)),
+        ("Numerics", numerics_section(report.numerics)),
         ("Capture quality", quality(report)),
     )
     for name, body in sections:
