@@ -8,13 +8,15 @@ FROM run ORDER BY run_id LIMIT 1;
 SELECT incarnation, rank, proc, node, host, pid, exit_kind FROM process ORDER BY incarnation, rank, proc;
 
 -- name: ranks
--- Steps of each rank: all that ended, those that count, and the sum of these.
+-- Steps of each rank: all that ended, those that count, and the sum of these. A fused optimizer tells only by metric found_inf that it skipped.
 SELECT s.incarnation, s.rank, CAST(count(*) AS BIGINT) AS num_steps,
     CAST(count(*) FILTER (WHERE s.left_out IS NULL AND s.step > 0) AS BIGINT) AS num_counted,
     CAST(sum(s.end_ns - s.start_ns) FILTER (WHERE s.left_out IS NULL AND s.step > 0) AS BIGINT) AS counted_ns,
     max(s.end_ns - s.start_ns) FILTER (WHERE s.left_out IS NULL AND s.step > 0) AS longest_ns,
-    CAST(count(*) FILTER (WHERE s.is_skipped) AS BIGINT) AS num_skipped
-FROM step s WHERE s.end_ns >= s.start_ns GROUP BY s.incarnation, s.rank ORDER BY s.incarnation, s.rank;
+    CAST(count(*) FILTER (WHERE s.is_skipped OR f.step IS NOT NULL) AS BIGINT) AS num_skipped
+FROM step s LEFT JOIN (SELECT DISTINCT proc, incarnation, step FROM metric WHERE name = 'found_inf' AND value > 0) f
+    ON f.proc = s.proc AND f.incarnation = s.incarnation AND f.step = s.step
+WHERE s.end_ns >= s.start_ns GROUP BY s.incarnation, s.rank ORDER BY s.incarnation, s.rank;
 
 -- name: step_durations
 -- Durations of the counted steps of all ranks in logarithmic buckets.
