@@ -23,6 +23,7 @@ from .ring_file import RingFile
 from .ring_writer import make_writer
 
 _WORDS_A_HOOK: Final = len(ring.COUNTERS)
+_LONG_NAME: Final = 16
 _FREE_TEXT: Final = frozenset({"row", "note"})
 """Kinds of journal lines that hold text of the job: paths, addresses, messages."""
 
@@ -99,8 +100,8 @@ class RingRecorder:
         return number if number is not None else self._intern(text)
 
     def journal(self, kind: str, **body: object) -> None:
-        """See `Recorder.journal`. What rows, notes and reasons say is the job's own text: it is redacted here."""
-        if kind in _FREE_TEXT or "why" in body:
+        """See `Recorder.journal`. What rows, names and reasons say is the job's own text: it is redacted here."""
+        if kind in _FREE_TEXT or "why" in body or (kind == "name" and _may_hide(str(body["value"]))):
             from . import redact  # with all its patterns: nobody pays for them at import
 
             body = redact.document(body)
@@ -192,6 +193,11 @@ class RingRecorder:
         self._point_counters(array("Q", bytes(ring.COUNTER_BYTES)))
         self._writer.point(_scratch(), 1)
         self._journal.forget()
+
+
+def _may_hide(name: str) -> bool:
+    """A name that could hold an address, an assignment or a credential; most are short words."""
+    return len(name) >= _LONG_NAME or any(sign in name for sign in ("://", "=", "@", ":"))
 
 
 def _scratch() -> bytearray:

@@ -264,6 +264,7 @@ def test_what_rows_notes_and_reasons_say_is_redacted(recorder, place):
     recorder.write(STEP, -1, 1, 2, -1, -1, 0, 0, 0, 0)
     recorder.journal("row", table="artifact", row={"kind": "dataset", "name": "s3://k:hunter2@b/x"})
     recorder.journal("note", text="log(x): https://u:hunter2@host/a")
+    recorder.intern("ftp://u:hunter2@host/name")
     recorder.journal("hook", hook="x", is_on=False, why="OSError: /data/token=hunter2/x")
     text = (place.folder / "1.journal").read_text()
     assert "hunter2" not in text and "s3://b/x" in text and "https://host/a" in text
