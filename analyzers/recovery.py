@@ -24,7 +24,7 @@ _NUMBERS: Final = "the steps have no number in the whole training: rankscope.ste
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The answer. num_failures: restarts, and one more if the last incarnation lost a process; time_ns: of the steps."""
+    """The answer. num_failures: restarts, one more if the last incarnation lost a process; time_ns: of the steps."""
 
     restart: Measurement
     lost_work: Measurement

@@ -6,6 +6,7 @@ from typing import Any
 from rankscope.schema.measurement import Measurement, Verdict
 
 from .brief import Brief, brief
+from .checkpoints import Checkpoints, checkpoints
 from .communication import Communication, communication
 from .coverage import Coverage, coverage
 from .device_headlines import device_headlines
@@ -13,6 +14,8 @@ from .devices import Devices, devices
 from .headlines import Headline, headlines, verdicts
 from .host import Hosts, hosts
 from .host_headlines import host_headlines
+from .input_headlines import input_headlines
+from .loading import Loading, loading
 from .memory import Memory, memory
 from .network import Network, network
 from .numerics import Numerics, numerics
@@ -37,6 +40,8 @@ class Report:
     network: Network
     hosts: Hosts
     storage: Storage
+    loading: Loading
+    checkpoints: Checkpoints
     numerics: Numerics
     headlines: tuple[Headline, ...]
     verdicts: tuple[Verdict, ...]
@@ -53,6 +58,8 @@ class Report:
             *self.network.measurements,
             *self.hosts.measurements,
             *self.storage.measurements,
+            *self.loading.measurements,
+            *self.checkpoints.measurements,
             *self.numerics.measurements,
             *self.coverage.measurements,
         )
@@ -91,12 +98,14 @@ def _report(run: Run) -> Report:
     short, talk, where = brief(run, share), communication(run, share), phases(run, share)
     held, gpus = memory(run, share), devices(run, share)
     nics, machines, mounts = network(run, share), hosts(run, share), storage(run, share)
+    batches, saved = loading(run, share), checkpoints(run, share)
     numbers = numerics(run, share)
     said = [
         *headlines(short, quality, talk, where), *host_headlines(machines, nics), *device_headlines(gpus, held),
-        *numerics_headlines(numbers),
+        *numerics_headlines(numbers), *input_headlines(batches, saved),
     ]  # fmt: skip
     return Report(
-        run.place.address, run.digest, short, quality, talk, where, held, gpus, nics, machines, mounts, numbers,
+        run.place.address, run.digest, short, quality, talk, where, held, gpus, nics, machines, mounts, batches, saved,
+        numbers,
         tuple(sorted(said, key=lambda headline: -headline.level)), verdicts(short, quality),
     )  # fmt: skip

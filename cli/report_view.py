@@ -17,8 +17,10 @@ from rankscope.analyzers.phases import Phases
 from rankscope.analyzers.report import Report
 from rankscope.schema.measurement import Measurement
 
+from .checkpoints_view import checkpoints_section
 from .device_view import devices_section, memory_section
 from .host_view import hosts_section, network_section, processes_section, storage_section
+from .loading_view import loading_section
 from .numerics_view import numerics_section
 from .quality_view import quality
 from .words import NONE, bar, count, duration, histogram, share, size, sparkline
@@ -45,6 +47,8 @@ def _draw(report: Report, console: Console) -> None:
         ("Ranks", _ranks(report)),
         ("Phases of a step", _phases(report.phases)),
         ("Communication", _communication(report.communication)),
+        ("Data loading", loading_section(report.loading)),
+        ("Checkpoints", checkpoints_section(report.checkpoints)),
         ("Memory", memory_section(report.memory)),
         ("Devices", devices_section(report.devices)),
         ("Network", network_section(report.network)),
