@@ -12,7 +12,8 @@ since the leader last did (a schedule of several steps a round keeps its leader)
 A GradScaler that meets an overflow does not call the optimizer at all: `GradScaler.step` is wrapped to see that. Fused
 optimizers skip inside their kernel; on CPU the scaler's `found_inf` is read, on a device it is not (it would wait).
 
-Cost: 38 us per optimizer step, boundary included, on a slow, busy core (81 us bare). Cannot see: optimizers outside torch.optim; steps inside a compiled graph.
+Cost: 38 us per optimizer step, boundary included, on a slow, busy core (81 us bare).
+Cannot see: optimizers outside torch.optim; steps inside a compiled graph.
 """
 
 import sys

@@ -5,8 +5,8 @@ backward: `_engine_run_backward`, replaced in torch.autograd and torch.autograd.
 outermost. data: `_BaseDataLoaderIter.__next__`, the one place for both kinds of loader; the span of the call that found
 the data at an end has the name "end". forward and eval: `forward`. Optimizer spans come from the steps hook.
 
-`recorder.phase` is set around each, so that a collective knows who issued it. Cost: about 40 us a backward on a slow, busy core.
-Cannot see: backward passes started from C++; loaders of other libraries. Source: torch 2.0 and later.
+`recorder.phase` is set around each, so that a collective knows who issued it. Cost: about 40 us a backward on a slow,
+busy core. Cannot see: backward passes started from C++; loaders of other libraries. Source: torch 2.0 and later.
 """
 
 import threading

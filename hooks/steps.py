@@ -12,7 +12,7 @@ Step 0 runs from the attach (or the joining of the incarnation) and is left out 
 twice as many forwards without gradients ran as in the step before is left out as evaluation: a validation between
 epochs is, a teacher model in every step is not.
 
-Cost: about 5 us a step. Cannot see: the steps of an optimizer outside torch.optim; call `rankscope.step()` there.
+Cost: told with `optimizers`. Cannot see: the steps of an optimizer outside torch.optim; call `rankscope.step()` there.
 """
 
 from collections.abc import Callable
