@@ -75,7 +75,7 @@ def devices(run: Run, coverage: float | None = None) -> Devices:
     """The devices of `run`."""
     told = Evidence(run, ANALYZER, statement(ANALYZER, "devices"), ("device_sample",), coverage)
     about = {row[0]: row[1:] for row in run.rows(statement(ANALYZER, "about"))}
-    joules = dict(run.rows(statement(ANALYZER, "integrated")))
+    joules: dict[str, float] = dict(run.rows(statement(ANALYZER, "integrated")))
     throttling, series = _by_device(run, "throttling"), _by_device(run, "series")
     found = [
         _device(told, row, about.get(row[0], (None,) * 6), joules.get(row[0]), throttling[row[0]], series[row[0]])

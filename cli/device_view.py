@@ -23,15 +23,17 @@ def memory_section(memory: Memory) -> RenderableType | None:
     if not memory.ranks:
         return None
     has_allocator = any(rank.allocated[0].value is not None for rank in memory.ranks)
-    names = ("allocated", "peak reserved", "of the device", "", "in pieces", "grows a step") if has_allocator else ()
-    table = _table("rank", *names, "process", "grows a step", "over time", right=(0, *range(1, len(names) + 3)))
+    names = ("allocated", "peak reserved", "of its device", "", "in pieces", "grows a step") if has_allocator else ()
+    right = (0, 1, 2, 3, 5, 6, 7, 8) if has_allocator else (0, 1, 2)
+    table = _table("rank", *names, "process", "grows a step", right=right)
     ranked = sorted(memory.ranks, key=lambda rank: -float(rank.peak_reserved.value or rank.rss[1].value or 0))
     for rank in ranked[:MAX_ROWS]:
         cells = _allocator(rank) if has_allocator else ()
         table.add_row(Text(NONE if rank.rank is None else str(rank.rank)), *cells, *_process(rank))
+    lines = [_held_over_time(rank) for rank in ranked[:MAX_ROWS] if rank.series]
     notes = [] if has_allocator else [memory.ranks[0].allocated[0].reason]
     notes += [f"and {len(ranked) - MAX_ROWS:,} more ranks"] if len(ranked) > MAX_ROWS else []
-    return Group(table, *(Text(note, style="dim") for note in notes))
+    return Group(table, *lines, *(Text(note, style="dim") for note in notes))
 
 
 def devices_section(devices: Devices) -> RenderableType | None:
@@ -55,7 +57,7 @@ def _allocator(rank: RankMemory) -> tuple[Text, ...]:
     return (
         Text(size(_number(rank.allocated[1]))),
         Text(size(peak)),
-        Text(NONE if ratio is None else f"{share(ratio)} of {size(whole)}"),
+        Text(share(ratio)),
         Text(bar(ratio or 0, BAR_COLUMNS), style="cyan"),
         Text(share(_number(rank.fragmentation[0]))),
         _growth(rank.creep),
@@ -63,13 +65,15 @@ def _allocator(rank: RankMemory) -> tuple[Text, ...]:
 
 
 def _process(rank: RankMemory) -> tuple[Text, ...]:
-    least, most = min(rank.series, default=0), max(rank.series, default=0)
-    line = Text(f"{size(least)} ").append(sparkline([value - least for value in rank.series[-40:]]), style="cyan")
-    return (
-        Text(size(_number(rank.rss[1]))),
-        _growth(rank.rss_creep),
-        line.append(f" {size(most)}") if rank.series else Text(NONE),
-    )
+    return Text(size(_number(rank.rss[1]))), _growth(rank.rss_creep)
+
+
+def _held_over_time(rank: RankMemory) -> Text:
+    """From the least to the most over the counted steps: what is allocated, else what the process holds."""
+    least, most = min(rank.series), max(rank.series)
+    name = "process" if rank.allocated[0].value is None else "allocated"
+    line = Text(f"rank {NONE if rank.rank is None else rank.rank}  {name} ", style="dim").append(f"{size(least)} ")
+    return line.append(sparkline([value - least for value in rank.series]), style="cyan").append(f" {size(most)}")
 
 
 def _growth(creep: Measurement) -> Text:

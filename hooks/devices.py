@@ -21,7 +21,8 @@ from .visible_devices import Visible, own_device, visible_devices
 from .watched_call import WatchedCall
 
 ANSWER_SECONDS: Final = 0.5
-"""So long a reading waits for all devices together; who has not answered by then is null in it."""
+"""So long a reading waits for all devices together; who has not answered by then is null in it, and is not waited for
+again before it has come back."""
 RETRY_NS: Final = 60_000_000_000
 """A library that did not start is tried again after this long."""
 
@@ -99,10 +100,10 @@ class DeviceSampler:
 
     def _read(self, devices: Sequence[Device], now_ns: int) -> list[Row]:
         deadline = time.monotonic() + ANSWER_SECONDS
-        calls = [(device, self._reader(device)) for device in devices]
-        for _, call in calls:
-            call.ask()
-        return [self._row(device, _answer(call, deadline), now_ns) for device, call in calls]
+        asked = [(device, call, call.ask()) for device in devices for call in [self._reader(device)]]
+        return [
+            self._row(device, _answer(call, deadline if is_asked else 0.0), now_ns) for device, call, is_asked in asked
+        ]
 
     def _reader(self, device: Device) -> WatchedCall[Reading]:
         uuid = device.listed.uuid
@@ -124,7 +125,8 @@ class DeviceSampler:
             if key in self._described:
                 continue
             call = self._rows.setdefault(uuid, WatchedCall(device.describe, f"rankscope-{uuid[:12]}-row"))
-            call.ask()
+            if not call.ask():
+                continue
             try:
                 found.append({"node": self._surroundings.node, **call.answer(deadline - time.monotonic())})
                 self._described.add(key)

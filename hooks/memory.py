@@ -51,6 +51,18 @@ class Allocator(Protocol):
         ...
 
 
+class Resident(Protocol):
+    """Where the resident memory comes from: the kernel, or a number in a test."""
+
+    def read(self) -> int:
+        """Bytes; NONE where it is not known."""
+        ...
+
+    def close(self) -> None:
+        """No further reading."""
+        ...
+
+
 class CudaAllocator:
     """torch.cuda's caching allocator (CUDA and ROCm), once the job has initialised it."""
 
@@ -78,7 +90,7 @@ class CudaAllocator:
 
 
 class ResidentMemory:
-    """The process's resident memory, through one descriptor that stays open; a forked child opens its own."""
+    """Implements `Resident`: through one descriptor that stays open; a forked child opens its own."""
 
     def __init__(self, path: str = STATM) -> None:
         self._path, self._pid, self._descriptor = path, 0, -1
@@ -110,9 +122,10 @@ class MemoryLog:
 
     __slots__ = ("_allocator", "_peaks", "_recorder", "_resident", "_uuids", "guard")
 
-    def __init__(self, recorder: Recorder, allocator: Allocator, resident: ResidentMemory | None = None) -> None:
+    def __init__(self, recorder: Recorder, allocator: Allocator, resident: Resident | None = None) -> None:
         self._recorder, self.guard = recorder, Guard(recorder, "memory")
-        self._allocator, self._resident = allocator, resident or ResidentMemory()
+        self._allocator: Allocator = allocator
+        self._resident: Resident = resident or ResidentMemory()
         self._peaks: dict[str, tuple[int, int]] = {}
         self._uuids: dict[str, int] = {}
 

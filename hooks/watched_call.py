@@ -4,6 +4,7 @@ Drivers hang: a GPU that fell off the bus, or a driver under reset, can hold a c
 whoever asked gets an answer in time, or learns for how long there has been none. Costs one idle thread.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -37,7 +38,7 @@ class WatchedCall(Generic[_Answer]):
     def answer(self, patience_seconds: float) -> _Answer:
         """What the call gave. Raises TimeoutError if it is not there in time, and whatever the call raised."""
         if not self._done.wait(max(0.0, patience_seconds)):
-            raise TimeoutError(f"no answer for {self.silent_seconds():.0f} s")
+            raise TimeoutError(f"no answer for {math.ceil(self.silent_seconds())} s")
         self._is_busy = False
         found, error = self._result
         if error is not None:
