@@ -21,9 +21,10 @@ _MS_NS: Final = 1_000_000
 def read_mountstats(text: str) -> Iterator[tuple[str, Counts]]:
     """Mount point and counters of every NFS mount in `text`."""
     devices = list(_DEVICE.finditer(text))
-    for device, following in zip(devices, [*devices[1:], None], strict=True):
+    ends = [*(device.start() for device in devices[1:]), len(text)]
+    for device, end in zip(devices, ends, strict=False):
         if device[3] in ("nfs", "nfs4"):
-            yield device[2], _counts(text[device.end() : following.start() if following else len(text)])
+            yield device[2], _counts(text[device.end() : end])
 
 
 def _counts(part: str) -> Counts:

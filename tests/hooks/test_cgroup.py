@@ -1,0 +1,153 @@
+"""Limits of cgroups of both versions at every level, containers that cannot see their own path, and a real quota.
+
+The memory limits are trees of files, as is all of version 2: most machines let nobody set real ones. The CPU quota is a
+real group of version 1 where this process may make one below the hierarchy's root.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kernel_tree import KernelTree
+
+from rankscope.hooks.cgroup import find_cgroup
+from rankscope.hooks.host import make
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def tree(tmp_path) -> KernelTree:
+    return KernelTree(tmp_path)
+
+
+def v2(tree: KernelTree, path: str, *, root: str = "fs/cgroup", **files: object) -> None:
+    """A group of version 2 at `path`; `__` in a file's name is a dot."""
+    tree.sys({f"{root}/cgroup.controllers": "cpu memory"})
+    tree.sys({f"{root}{path}/{name.replace('__', '.')}": contents for name, contents in files.items()})
+    tree.own({"self/cgroup": f"0::{path}"})
+
+
+def test_version_2_memory_and_cpu(tree: KernelTree) -> None:
+    v2(tree, "/job", memory__max=2 * GIB, memory__current=GIB, memory__stat=f"anon 5\ninactive_file {GIB // 4}",
+       memory__swap__current=77, cpu__max="150000 100000", cpu__stat="usage_usec 3000\nuser_usec 1")  # fmt: skip
+    group = find_cgroup(tree.sysfs, tree.proc)
+    assert group.limited_memory() == (2 * GIB, GIB - GIB // 4, 77)
+    assert group.limited_cpu() == (1.5, 3_000_000)
+
+
+def test_the_tightest_limit_above_holds_with_its_own_usage(tree: KernelTree) -> None:
+    v2(tree, "/pod/box", memory__max="max", memory__current=10, cpu__max="max 100000", cpu__stat="usage_usec 1")
+    tree.sys({"fs/cgroup/pod/memory.max": 500, "fs/cgroup/pod/memory.current": 300,
+              "fs/cgroup/pod/cpu.max": "50000 100000", "fs/cgroup/pod/cpu.stat": "usage_usec 9"})  # fmt: skip
+    group = find_cgroup(tree.sysfs, tree.proc)
+    assert group.limited_memory() == (500, 300, None) and group.limited_cpu() == (0.5, 9000)
+
+
+def test_no_limit_is_none(tree: KernelTree) -> None:
+    v2(tree, "/job", memory__max="max", memory__current=5, cpu__max="max 100000", cpu__stat="usage_usec 1")
+    group = find_cgroup(tree.sysfs, tree.proc)
+    assert group.limited_memory() is None and group.limited_cpu() is None
+
+
+def test_version_1(tree: KernelTree) -> None:
+    tree.own({"self/cgroup": "4:memory:/docker/0123\n3:cpu,cpuacct:/docker/0123\n1:name=systemd:/"})
+    tree.sys({"fs/cgroup/memory/docker/0123/memory.limit_in_bytes": GIB,
+              "fs/cgroup/memory/docker/0123/memory.usage_in_bytes": GIB // 2,
+              "fs/cgroup/memory/docker/0123/memory.stat": "cache 1\ntotal_inactive_file 100\ntotal_swap 9",
+              "fs/cgroup/memory/memory.limit_in_bytes": 9223372036854771712,
+              "fs/cgroup/memory/memory.usage_in_bytes": 1, "fs/cgroup/cpu/docker/0123/cpu.cfs_quota_us": 200000,
+              "fs/cgroup/cpu/docker/0123/cpu.cfs_period_us": 100000,
+              "fs/cgroup/cpuacct/docker/0123/cpuacct.usage": 12345})  # fmt: skip
+    group = find_cgroup(tree.sysfs, tree.proc)
+    assert group.limited_memory() == (GIB, GIB // 2 - 100, 9) and group.limited_cpu() == (2.0, 12345)
+
+
+def test_in_a_container_whose_path_is_the_hosts(tree: KernelTree) -> None:
+    tree.own({"self/cgroup": "4:memory:/kubepods/pod1/0123\n0::/../outside"})
+    tree.sys({"fs/cgroup/memory/memory.limit_in_bytes": GIB, "fs/cgroup/memory/memory.usage_in_bytes": 1000})
+    assert find_cgroup(tree.sysfs, tree.proc).limited_memory() == (GIB, 1000, None)
+
+
+def test_both_versions_mounted(tree: KernelTree) -> None:
+    v2(tree, "/job", root="fs/cgroup/unified", cpu__pressure="some avg10=12.50 avg60=0 avg300=0 total=1")
+    tree.own({"self/cgroup": "4:memory:/job\n0::/job"})
+    tree.sys({"fs/cgroup/memory/job/memory.limit_in_bytes": 100, "fs/cgroup/memory/job/memory.usage_in_bytes": 60})
+    group = find_cgroup(tree.sysfs, tree.proc)
+    assert group.limited_memory() == (100, 60, None) and (group.pressure("cpu") or "").startswith("some avg10=12.50")
+
+
+def test_no_cgroups(tree: KernelTree) -> None:
+    group = find_cgroup(tree.sysfs, tree.proc)
+    assert group.limited_memory() is None and group.limited_cpu() is None and group.pressure("io") is None
+
+
+@pytest.fixture
+def half_a_core() -> Iterator[Path]:
+    """A real group of version 1 with half a core."""
+    mount = Path("/sys/fs/cgroup/cpu")
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    if not any(line.split(":")[1:] in (["cpu", "/"], ["cpu,cpuacct", "/"]) for line in lines):
+        pytest.skip("this process is not in the root of a cpu hierarchy of version 1, or there is none")
+    folder = mount / f"rankscope-test-{os.getpid()}"
+    accounting = Path("/sys/fs/cgroup/cpuacct") / folder.name
+    try:
+        for each in dict.fromkeys((folder.resolve(), accounting.resolve())):
+            each.mkdir()
+        (folder / "cpu.cfs_period_us").write_text("20000")
+        (folder / "cpu.cfs_quota_us").write_text("10000")
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made here: {error}")
+    yield folder
+    for each in (folder, accounting):
+        for _ in range(100):
+            if not each.exists():
+                break
+            try:
+                each.rmdir()
+            except OSError:  # its processes are not gone yet
+                time.sleep(0.05)
+
+
+PROGRAM = """
+import sys, time, threading
+from pathlib import Path
+from rankscope.hooks.host import make
+from rankscope.hooks.sampling import Surroundings
+for folder in sys.argv[1:]:
+    Path(folder, "cgroup.procs").write_text("0")
+sampler = make(Surroundings("n", Path("/sys"), Path("/proc"), tuple))
+sampler.sample(time.monotonic_ns())
+until = time.monotonic() + 1.5
+while time.monotonic() < until: pass
+row = sampler.sample(time.monotonic_ns())["host_sample"][0]
+print(row["cpu_limit_cores"], row["cpu_utilisation_ratio"], time.process_time())
+"""
+
+
+def test_a_real_quota_is_the_whole_against_which_use_is_counted(half_a_core: Path) -> None:
+    folders = [str(half_a_core), f"/sys/fs/cgroup/cpuacct/{half_a_core.name}"]
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *folders], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    limit, used, cpu_seconds = map(float, ran.stdout.split())
+    assert limit == 0.5 and cpu_seconds < 1.5
+    assert 0.05 < used < 1.3  # it spins: all of half a core, or what a busy machine leaves of it
+
+
+def test_host_rows_are_against_the_limits(tree: KernelTree) -> None:
+    v2(tree, "/job", memory__max=1000, memory__current=400, cpu__max="200000 100000", cpu__stat="usage_usec 1000000")
+    tree.own({"stat": "cpu 1 0 0 9 0 0 0 0 0 0\ncpu0 1 0 0 9 0 0 0 0 0 0\nctxt 7",
+              "meminfo": "MemTotal: 64 kB\nMemAvailable: 32 kB"})  # fmt: skip
+    sampler = make(tree.surroundings)
+    sampler.sample(0)
+    tree.sys({"fs/cgroup/job/cpu.stat": "usage_usec 2500000"})
+    tree.own({"stat": "cpu 1 0 0 99 0 0 0 0 0 0\ncpu0 1 0 0 99 0 0 0 0 0 0\nctxt 9"})
+    (row,) = sampler.sample(1_000_000_000)["host_sample"]
+    assert (row["memory_used_bytes"], row["memory_limit_bytes"]) == (400, 1000)
+    assert row["cpu_limit_cores"] == 2.0 and row["cpu_utilisation_ratio"] == pytest.approx(0.75)  # 1.5 s of 2 cores
