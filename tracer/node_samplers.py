@@ -32,7 +32,7 @@ class NodeSamplers:
         if self._host is None and found:
             self._begin(found[0][1])
         if self._host is not None and self._surroundings is not None:
-            self._host.update(self._surroundings, tuple(LocalRank(run, _process(state)) for run, state in found))
+            self._host.update(self._surroundings, tuple(LocalRank(run, local_process(state)) for run, state in found))
 
     def take(self, now_ns: int, is_last: bool = False) -> dict[RunRef, list[PlacedRow]]:
         """What was sampled since the last call, by run."""
@@ -48,20 +48,22 @@ class NodeSamplers:
             settings = from_environment(os.environ)
         except SettingsError:  # the ranks took theirs from `attach`, or would not be here
             settings = Settings()
-        host = SamplerHost(_chosen(first, settings), settings.sample_seconds, self._proc)
+        host = SamplerHost(chosen(first, settings), settings.sample_seconds, self._proc)
         self._surroundings = Surroundings(
             first.node, Path(settings.sysfs), Path(settings.proc), host.local_processes
         )  # fmt: skip
         self._host = host
 
 
-def _chosen(first: ProcessState, settings: Settings) -> list[SamplerSpec]:
+def chosen(first: ProcessState, settings: Settings) -> list[SamplerSpec]:
+    """The samplers that `first` wants; those of `settings` where its journal does not say (older versions)."""
     told = first.process.get("samplers")
     names = set(told) if isinstance(told, list) else settings.hooks
     return [spec for spec in SAMPLERS if spec.name in names]
 
 
-def _process(state: ProcessState) -> LocalProcess:
+def local_process(state: ProcessState) -> LocalProcess:
+    """What samplers are told of a process: by its last join, and where its pid means something here."""
     known, join = state.process, state.joins[-1] if state.joins else None
     rank = join.rank if join is not None and join.rank is not None else known.get("rank")
     is_here = known.get("pid_namespace") in (None, _pid_namespace())
