@@ -1,0 +1,78 @@
+"""Hosts and ranks against answers worked out by hand."""
+
+from pathlib import Path
+from typing import Any
+
+from run_builder import MS, NODE, RunBuilder, proc_of
+
+from rankscope.analyzers.host import Hosts, hosts
+from rankscope.analyzers.host_headlines import host_headlines
+from rankscope.analyzers.network import Network
+from rankscope.analyzers.run import Run
+
+
+def use(build: RunBuilder, rank: int, at: int, waited: int | None, ran: int, **more: Any) -> None:
+    """A reading of a rank: waited and ran so far, times in ms."""
+    columns = {"proc": proc_of(rank), "rank": rank, "time_ns": at * MS, "cpu_user_ns": ran * MS, "cpu_system_ns": 0,
+               "run_queue_wait_ns": None if waited is None else waited * MS, "rss_bytes": 1000 + at}  # fmt: skip
+    build.add("process_sample", 0, **(columns | more))
+
+
+def found(build: RunBuilder) -> Hosts:
+    build.entities()
+    with Run.open(str(build.seal())) as run:
+        return hosts(run)
+
+
+def test_memory_against_its_limit_and_pressure(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    readings = ((None, 100, 0.0), (0.5, 960, 0.2), (1.0, 300, 0.1))
+    for at, (cpu, memory, pressure) in enumerate(readings):
+        build.add("host_sample", 0, node=NODE, time_ns=at * MS, cpu_utilisation_ratio=cpu, cpu_limit_cores=2.0,
+                  memory_used_bytes=memory, memory_limit_bytes=1000, cpu_pressure_ratio=pressure,
+                  reason={"io_pressure_ratio": "x"})  # fmt: skip
+    told = found(build)
+    (host,) = told.hosts
+    assert [item.value for item in host.cpu] == [0.75, 1.0] and host.cpu[0].n == 2 and host.cpu_limit_cores == 2.0
+    assert (host.memory_used.value, host.memory_share.value, host.memory_limit_bytes) == (960, 0.96, 1000)
+    pressure = {(item.scope["resource"], item.scope["statistic"]): item for item in host.pressure}
+    assert pressure["cpu", "max"].value == 0.2 and round(float(pressure["cpu", "mean"].value or 0), 9) == 0.1
+    assert pressure["io", "max"].value is None and pressure["io", "max"].reason
+    assert host.cpu_series == (500, 1000) and host.memory_series == (100, 960, 300)
+    (line,) = host_headlines(told, Network(()))
+    assert line.text == f"Memory of {NODE} was 96 % full, of its limit."
+
+
+def test_only_the_rank_whose_cpu_is_taken_is_contended(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run", world_size=3)
+    for rank in range(3):
+        for step in range(3):
+            build.step(rank, step, 100 * step, 100 * step + 100)
+    for at, waited, ran in ((50, 1000, 50), (100, 1000, 100), (300, 1080, 180)):
+        use(build, 0, at, waited, ran, num_involuntary_switches=at)  # in steps: waited 80 of 200 ms, ran 80
+        use(build, 1, at, 7, 2 * ran)
+        use(build, 2, at, waited // 10, ran)  # waited 8 ms
+    told = found(build)
+    zero, one, two = told.processes
+    assert (zero.wait.value, zero.cpu.value, zero.runnable_share, zero.num_involuntary) == (0.4, 0.4, 0.5, 200)
+    assert (one.wait.value, one.cpu.value, two.wait.value) == (0.0, 0.8, 0.04)
+    assert told.contended == (0,)
+    (line,) = host_headlines(told, Network(()))
+    assert line.text == "Rank 0 had to wait for a CPU, runnable, up to 40 % of the time: others run there."
+
+
+def test_a_kernel_that_does_not_tell_waits(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for at in (0, 10):
+        use(build, 0, at, None, at, reason={"run_queue_wait_ns": "the kernel keeps no schedstat"})
+    use(build, 1, 0, 1, 1)
+    told = found(build)
+    assert told.processes[0].wait.reason == "the kernel keeps no schedstat" and told.processes[0].cpu.value == 1.0
+    assert told.processes[1].wait.value is None and "two readings" in told.processes[1].wait.reason
+    assert told.contended == () and not list(host_headlines(told, Network(())))
+
+
+def test_nothing_sampled(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    build.step(0, 0, 0, 1)
+    assert found(build) == Hosts((), ())
