@@ -20,7 +20,7 @@ from .statements import statement
 ANALYZER: Final = "loading"
 SLOW_NS: Final = 1_000_000
 """A wait that counts for the saturation (3-metrics: 1 ms)."""
-SERIES_COLUMNS: Final = 40
+SERIES_COLUMNS: Final = 30
 _NO_BATCH: Final = "no batch of a data loader was recorded"
 
 
@@ -28,7 +28,7 @@ _NO_BATCH: Final = "no batch of a data loader was recorded"
 class Loader:
     """One loader over all ranks. waits: (p50, p99, longest), ns. mean_depth: batches ready when asked, None unknown.
 
-    empty_ratio: share of batches for which none was ready. series: longest wait by part of the run.
+    empty_ratio: share of batches for which none was ready. series: longest wait by group of batches.
     """
 
     name: str

@@ -34,12 +34,14 @@ SELECT loader, log_bucket(wait_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_ba
 FROM sample_batch WHERE wait_ns >= 0 GROUP BY ALL ORDER BY ALL;
 
 -- name: series
--- The longest wait for a batch of each loader in the order of time, in at most {columns} parts of the run.
-WITH timed AS (
-    SELECT loader, wait_ns, time_ns, min(time_ns) OVER (PARTITION BY loader) AS first_ns, max(time_ns) OVER (PARTITION BY loader) AS last_ns
+-- The longest wait for a batch of each loader in the order of time, in at most {columns} equal groups of batches.
+WITH numbered AS (
+    SELECT loader, wait_ns, row_number() OVER (PARTITION BY loader ORDER BY time_ns, proc, record) - 1 AS number,
+        count(*) OVER (PARTITION BY loader) AS num_batches
     FROM sample_batch WHERE wait_ns >= 0)
-SELECT loader, least({columns} - 1, (time_ns - first_ns) * {columns} // greatest(1, last_ns - first_ns)) AS part, max(wait_ns) AS wait_ns
-FROM timed GROUP BY ALL ORDER BY ALL;
+SELECT loader, CAST(CASE WHEN num_batches <= {columns} THEN number ELSE number * {columns} // num_batches END AS BIGINT) AS part,
+    max(wait_ns) AS wait_ns
+FROM numbered GROUP BY ALL ORDER BY ALL;
 
 -- name: epochs
 -- Every epoch of every loader on every rank.

@@ -1,6 +1,6 @@
 """Checkpoints on a terminal, for the report and for `rankscope checkpoints`; nothing is computed here."""
 
-from typing import Final
+from typing import Final, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -13,7 +13,7 @@ from rankscope.schema.measurement import Measurement
 from .words import NONE, count, duration, share, size
 
 MAX_ROWS: Final = 8
-BAR_COLUMNS: Final = 20
+BAR_COLUMNS: Final = 19
 _BLOCKING, _BESIDE = "█", "░"
 
 
@@ -29,7 +29,7 @@ def checkpoints_section(found: Checkpoints, max_rows: int = MAX_ROWS) -> Rendera
 
 def _operations(found: Checkpoints, max_rows: int) -> RenderableType:
     table = _table("step", "", "format", "ranks", "files", "bytes", "blocking", "total", "blocking █ beside ░", "path",
-                   "", right=(0, 3, 4, 5, 6, 7))  # fmt: skip
+                   "", right=(0, 3, 4, 5, 6, 7), whole=(8,))  # fmt: skip
     shown = found.operations[-max_rows:]
     longest = max((item.total_ns or item.blocking_ns or 0 for item in shown), default=0)
     for item in shown:
@@ -101,8 +101,10 @@ def _number(measurement: Measurement) -> float | None:
     return None if measurement.value is None else float(measurement.value)
 
 
-def _table(*headers: str, right: tuple[int, ...]) -> Table:
+def _table(*headers: str, right: tuple[int, ...], whole: tuple[int, ...]) -> Table:
+    """right: columns of numbers; whole: further columns that are never folded."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
     for index, header in enumerate(headers):
-        table.add_column(header, justify="right" if index in right else "left", overflow="fold", no_wrap=index in right)
+        justify: Literal["left", "right"] = "right" if index in right else "left"
+        table.add_column(header, justify=justify, overflow="fold", no_wrap=index in (*right, *whole))
     return table
