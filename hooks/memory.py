@@ -4,8 +4,9 @@ How: a listener of the step clock reads the caching allocator's own counters (no
 driver) and the kernel's `statm` of this process. Peaks are the allocator's running maxima: they are written where they
 moved, and never reset, since they are the job's; where the job resets them, the next rise counts anew.
 
-Cost: about 3 us a step for rss, 20 us more with CUDA. Cannot see: memory that torch does not allocate (NCCL, cuDNN, the
-context; table `device_sample` has all of it), devices other than the current one, anything while a graph is captured.
+Cost: 10 to 20 us a step without CUDA, half of it the read of `statm`; with CUDA it was not measured. Cannot see: memory
+that torch does not allocate (NCCL, cuDNN, the context; table `device_sample` has all of it), devices other than the
+current one, anything while a graph is captured.
 Without the steps hook a reading is taken after every step of an optimizer, with no step number.
 Source: torch.cuda.memory_stats, torch 2.0.
 """

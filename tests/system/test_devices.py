@@ -6,6 +6,7 @@ from collections import defaultdict
 import pytest
 from nvml_stub import NvmlStub, gpu
 
+from rankscope.analyzers.memory import memory as memory_of
 from rankscope.analyzers.run import Run
 from rankscope.hooks.device_library import READ_COLUMNS
 
@@ -20,11 +21,14 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 parameter = torch.nn.Parameter(torch.ones(4))
 optimizer = torch.optim.SGD([parameter], lr=0.1)
+held = []
 control, began = pathlib.Path(os.environ["NVML_STUB_CONTROL"]), time.monotonic()
 for second in range(7):
     if second == 3 and dist.get_rank() == 0:
         control.write_text("lost 6\\nxid 6 79\\nblock nvmlDeviceGetTemperature 30 5\\n")
     for _ in range(10):
+        if dist.get_rank() == 1:
+            held.append(torch.ones(50_000))  # 200 kB
         time.sleep(max(0, began + second - time.monotonic()) / 10)
         parameter.grad = torch.ones(4)
         dist.all_reduce(parameter.grad)
@@ -53,6 +57,7 @@ def test_devices_of_a_real_job(torchrun, tmp_path, monkeypatch):
         devices = run.rows("SELECT device_uuid, pci_bus_id, name, node IS NOT NULL FROM device ORDER BY device_uuid")
         memory = run.rows("SELECT rank, count(*), min(rss_bytes), count(allocated_bytes) FROM memory GROUP BY rank")
         steps = run.rows("SELECT rank, count(*) FROM step GROUP BY rank ORDER BY rank")
+        grows = {rank.rank: rank.rss_creep for rank in memory_of(run).ranks}
         problems = [row[0] for row in run.rows("SELECT why FROM capture WHERE hook = 'nvml' AND why IS NOT NULL")]
     assert owners == [(0, gpu(2)), (1, gpu(0))]
     assert devices == [(gpu(index), f"0000:1{index}:00.0", "Stub A100", True) for index in (0, 2, 5, 6)]
@@ -70,3 +75,6 @@ def test_devices_of_a_real_job(torchrun, tmp_path, monkeypatch):
     assert '"temperature_celsius": "no answer for ' in silent[-1]["reason"]
     assert sorted((rank, number) for rank, number, _, _ in memory) == steps == [(0, 70), (1, 70)]
     assert all(least > 1_000_000 and told == 0 for _, _, least, told in memory)
+    assert grows[1].interval is not None and grows[1].interval.low > 0
+    assert float(grows[1].value) == pytest.approx(200_000, rel=0.1)
+    assert float(grows[0].value) < 50_000
