@@ -15,7 +15,7 @@ import typer
 
 from rankscope.schema.errors import RankscopeError
 
-COMMANDS: Final = ("report", "checkpoints", "runs", "query", "schema", "manifest", "seal", "verify")
+COMMANDS: Final = ("run", "report", "checkpoints", "runs", "query", "schema", "manifest", "seal", "verify")
 """Each is a module of this package with a function `command`, whose docstring is the help."""
 FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130
 

@@ -24,6 +24,7 @@ from rankscope.schema.paths import RUNS_FOLDER, hash63
 
 from .identity import ProcessIdentity
 from .settings import Settings
+from .telling import tell
 
 RESTART_FACTOR: Final = 1000
 KEY: Final = "rankscope/run/{ordinal}"
@@ -162,6 +163,7 @@ class Joining:
             "join", run_id=run.run_id, run_dir=run.run_dir, incarnation=run.incarnation, from_record=from_record,
             rank=rank, world_size=world_size, restart_count=restart_count(),
         )  # fmt: skip
+        tell(run.run_dir)
 
 
 def own_run(
