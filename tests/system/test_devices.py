@@ -76,5 +76,5 @@ def test_devices_of_a_real_job(torchrun, tmp_path, monkeypatch):
     assert sorted((rank, number) for rank, number, _, _ in memory) == steps == [(0, 70), (1, 70)]
     assert all(least > 1_000_000 and told == 0 for _, _, least, told in memory)
     assert grows[1].interval is not None and grows[1].interval.low > 0
-    assert float(grows[1].value) == pytest.approx(200_000, rel=0.1)
-    assert float(grows[0].value) < 50_000
+    assert float(grows[1].value or 0) == pytest.approx(200_000, rel=0.1)
+    assert float(grows[0].value or 0) < 50_000
