@@ -26,4 +26,6 @@ def host_headlines(hosts: Hosts, network: Network) -> Iterator[Headline]:
             yield Headline(WARNING, f"Memory of {host.node} was {100 * float(share):.0f} % full, of its limit.")
     for interface in network.interfaces:
         if errors := int(interface.errors.value or 0):
-            yield Headline(WARNING, f"{interface.nic} of {interface.node} counted {errors:,} errors.")
+            yield Headline(
+                WARNING, f"{interface.nic} of {interface.node} counted {errors:,} error{'' if errors == 1 else 's'}."
+            )

@@ -29,8 +29,8 @@ _NO_STEP: Final = "no counted step lies between two readings"
 class Interface:
     """One interface of one node. received, sent: network.bytes; step_bytes: mean, min and max by direction.
 
-    series: bytes a second in 40 equal parts of the sampled time, None where there was no reading. why: what the last
-    reading said of missing counters. longest_gap_ns: between two readings.
+    series: bytes a second in equal parts of the sampled time that have a reading. why: what the last reading said of
+    missing counters. longest_gap_ns: between two readings.
     """
 
     node: str
@@ -113,7 +113,8 @@ def _interface(
 
 def _step_bytes(told: Evidence, key: Row, row: Row | None) -> tuple[Measurement, ...]:
     node, nic = key
-    num_steps, *values = row[2:] if row else (0, *[None] * 6)
+    num_steps = int(row[2]) if row else 0
+    values = row[3:] if row else (None,) * 6
     scopes = [{"node": node, "nic": nic, "direction": direction, "statistic": statistic}
               for direction in _DIRECTIONS for statistic in ("mean", "min", "max")]  # fmt: skip
     return tuple(

@@ -35,9 +35,9 @@ def test_memory_against_its_limit_and_pressure(tmp_path: Path) -> None:
     (host,) = told.hosts
     assert [item.value for item in host.cpu] == [0.75, 1.0] and host.cpu[0].n == 2 and host.cpu_limit_cores == 2.0
     assert (host.memory_used.value, host.memory_share.value, host.memory_limit_bytes) == (960, 0.96, 1000)
-    pressure = {(item.scope["resource"], item.scope["statistic"]): item for item in host.pressure}
-    assert pressure["cpu", "max"].value == 0.2 and round(float(pressure["cpu", "mean"].value or 0), 9) == 0.1
-    assert pressure["io", "max"].value is None and pressure["io", "max"].reason
+    told_pressure = {(item.scope["resource"], item.scope["statistic"]): item for item in host.pressure}
+    assert told_pressure["cpu", "max"].value == 0.2 and round(float(told_pressure["cpu", "mean"].value or 0), 9) == 0.1
+    assert told_pressure["io", "max"].value is None and told_pressure["io", "max"].reason
     assert host.cpu_series == (500, 1000) and host.memory_series == (100, 960, 300)
     (line,) = host_headlines(told, Network(()))
     assert line.text == f"Memory of {NODE} was 96 % full, of its limit."

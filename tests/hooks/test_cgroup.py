@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 
 @pytest.fixture
-def tree(tmp_path) -> KernelTree:
+def tree(tmp_path: Path) -> KernelTree:
     return KernelTree(tmp_path)
 
 

@@ -23,7 +23,7 @@ def stat(both: str, first: str, second: str, switches: int) -> str:
 
 
 @pytest.fixture
-def tree(tmp_path) -> KernelTree:
+def tree(tmp_path: Path) -> KernelTree:
     made = KernelTree(tmp_path)
     made.own({
         "stat": stat("100 0 100 700 100 0 0 0 0 0", "50 0 50 400 0 0 0 0 0 0", "50 0 50 300 100 0 0 0 0 0", 77),
@@ -56,7 +56,7 @@ def test_two_readings(tree: KernelTree) -> None:
     assert rows_to_table("host_sample", [first, row]).num_rows == 2
 
 
-def test_a_kernel_that_says_little(tmp_path) -> None:
+def test_a_kernel_that_says_little(tmp_path: Path) -> None:
     tree = KernelTree(tmp_path)
     tree.own({"stat": "intr 1"})
     sampler = make(tree.surroundings)
@@ -66,7 +66,7 @@ def test_a_kernel_that_says_little(tmp_path) -> None:
     assert {name for name in columns if row.get(name) is not None} == set() and set(row["reason"]) == columns
 
 
-def test_nothing_at_all(tmp_path) -> None:
+def test_nothing_at_all(tmp_path: Path) -> None:
     with pytest.raises(HookUnavailable):
         make(KernelTree(tmp_path).surroundings)
 

@@ -1,9 +1,12 @@
 """Mounts of three kinds: what each counts, mean latencies by hand, and what is not a storage of its own."""
 
+from pathlib import Path
+
 import pytest
 from kernel_tree import NODE, KernelTree
 
 from rankscope.hooks.mounts import make
+from rankscope.hooks.sampling import Row
 from rankscope.schema.arrow import rows_to_table
 from rankscope.schema.errors import HookUnavailable
 
@@ -40,14 +43,14 @@ close                     4 samples [reqs]"""
 
 
 @pytest.fixture
-def tree(tmp_path) -> KernelTree:
+def tree(tmp_path: Path) -> KernelTree:
     made = KernelTree(tmp_path)
     made.own({"self/mountinfo": MOUNTINFO, "diskstats": DISKS.format(reads=10, ms=100)})
     made.sys({"block/vda/size": 1, "block/vdb/size": 1, "block/loop0/size": 1})
     return made
 
 
-def by_mount(rows: list[dict]) -> dict[str, dict]:
+def by_mount(rows: list[Row]) -> dict[str, Row]:
     return {row["mount"]: row for row in rows}
 
 
@@ -104,6 +107,6 @@ def test_lustre_without_counters_or_a_mount(tree: KernelTree) -> None:
     assert row["read_bytes"] is None and row["reason"]["read_bytes"] == "the file system does not count it"
 
 
-def test_without_mounts_it_says_why(tmp_path) -> None:
+def test_without_mounts_it_says_why(tmp_path: Path) -> None:
     with pytest.raises(HookUnavailable):
         make(KernelTree(tmp_path).surroundings)

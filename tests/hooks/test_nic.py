@@ -1,6 +1,7 @@
 """Ethernet interfaces: counters, links that are down or unknown, interfaces that vanish, and who is near whom."""
 
 import json
+from pathlib import Path
 
 import pytest
 from kernel_tree import NODE, KernelTree
@@ -14,7 +15,7 @@ COUNTERS = ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets", "rx_errors", "tx
 
 
 @pytest.fixture
-def tree(tmp_path) -> KernelTree:
+def tree(tmp_path: Path) -> KernelTree:
     made = KernelTree(tmp_path)
     interface(made, "eth0", numa=0, pci="pci0000:00/0000:00:01.0/0000:01:00.0")
     return made
@@ -54,7 +55,9 @@ def test_loopback_is_no_interface(tree: KernelTree) -> None:
         ("lowerlayerdown", 0, -1, False, None),
     ],
 )
-def test_a_link_that_is_down_is_a_row(tree: KernelTree, state, carrier, speed, is_up, bytes_per_second) -> None:
+def test_a_link_that_is_down_is_a_row(
+    tree: KernelTree, state: str, carrier: int, speed: int, is_up: bool, bytes_per_second: int | None
+) -> None:
     interface(tree, "ib0", operstate=state, carrier=carrier, speed=speed)
     row = make(tree.surroundings).sample(0)["nic_sample"][1]
     assert (row["is_up"], row["speed_bytes_per_second"], row["rx_bytes"]) == (is_up, bytes_per_second, 1)
@@ -83,7 +86,7 @@ def test_a_counter_that_cannot_be_read_is_null_with_the_reason(tree: KernelTree)
     assert row["tx_packets"] == 4
 
 
-def test_without_any_network_it_says_why(tmp_path) -> None:
+def test_without_any_network_it_says_why(tmp_path: Path) -> None:
     with pytest.raises(HookUnavailable, match=r"class/net is not there"):
         make(KernelTree(tmp_path).surroundings)
 

@@ -22,7 +22,7 @@ def task(tree: KernelTree, thread: int, ran: int, waited: int, involuntary: int,
 
 
 @pytest.fixture
-def tree(tmp_path) -> KernelTree:
+def tree(tmp_path: Path) -> KernelTree:
     made = KernelTree(tmp_path)
     made.own({"self/stat": "", "7/stat": STAT, "7/io": "rchar: 1\nread_bytes: 4096\nwrite_bytes: 8192", "7/fd/0": "",
               "7/fd/1": ""})  # fmt: skip
@@ -91,7 +91,7 @@ def test_a_process_that_is_gone_is_no_row(tree: KernelTree) -> None:
     assert [row["proc"] for row in make(tree.surroundings).sample(0)["process_sample"]] == [70]
 
 
-def test_without_proc_it_says_why(tmp_path) -> None:
+def test_without_proc_it_says_why(tmp_path: Path) -> None:
     with pytest.raises(HookUnavailable):
         make(KernelTree(tmp_path).surroundings)
 

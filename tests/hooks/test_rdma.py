@@ -1,13 +1,16 @@
 """RDMA ports in the layouts of four drivers: bytes are bytes, whatever the unit and the file; or null and why."""
 
+from pathlib import Path
+
 import pytest
 from kernel_tree import KernelTree
 
 from rankscope.hooks.nic import make
+from rankscope.hooks.sampling import Row
 
 
 @pytest.fixture
-def tree(tmp_path) -> KernelTree:
+def tree(tmp_path: Path) -> KernelTree:
     made = KernelTree(tmp_path)
     made.sys({"class/net/.keep": ""})
     return made
@@ -20,7 +23,7 @@ def port(tree: KernelTree, device: str, files: dict[str, object], *, layer: str 
     tree.sys({f"{folder}/{name}": contents for name, contents in {**common, **files}.items()})
 
 
-def read(tree: KernelTree) -> dict[str, dict]:
+def read(tree: KernelTree) -> dict[str, Row]:
     return {row["nic"]: row for row in make(tree.surroundings).sample(0)["nic_sample"]}
 
 

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -90,7 +90,7 @@ def _start(wire: Wire, rank: int, script: str, local_dir: str) -> str:
 
 
 @pytest.mark.system
-def test_bytes_sent_are_found_per_step(jobs, wire: Wire, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_sent_are_found_per_step(jobs: Any, wire: Wire, capsys: pytest.CaptureFixture[str]) -> None:
     place = jobs.place()
     script, local = str(jobs.script(JOB, place)), str(place / "local")
     commands = [_start(wire, rank, script, local) for rank in (0, 1)]

@@ -6,6 +6,8 @@ limit and the port are files below RANKSCOPE_SYSFS, which the job itself makes m
 
 import json
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from kernel_tree import write_files
@@ -69,7 +71,7 @@ dist.destroy_process_group()
 
 @pytest.mark.system
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one CPU a hog is beside every rank")
-def test_a_job_seen_from_outside(torchrun, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_seen_from_outside(torchrun: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sysfs = tmp_path / "sysfs"
     counters = {"port_rcv_data": 0, "port_xmit_data": 0, "port_xmit_wait": "N/A (no PMA)"}
     write_files(sysfs / PORT, {"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand"})

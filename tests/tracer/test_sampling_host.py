@@ -6,6 +6,7 @@ Waiting is for events, with a limit: how long a thread takes is not judged.
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -71,10 +72,11 @@ class Bench:
 
 
 ROOT = Path("nowhere")
+Benches = Callable[..., Bench]
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch):
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Benches]:
     made: list[Bench] = []
 
     def make(**samplers: Any) -> Bench:
@@ -90,7 +92,9 @@ def good(_surroundings: Surroundings, now_ns: int) -> dict[str, Any]:
     return {"host_sample": [{"node": "n", "time_ns": now_ns}]}
 
 
-def test_a_failing_sampler_is_switched_off_and_the_others_go_on(bench, swallowed) -> None:
+def test_a_failing_sampler_is_switched_off_and_the_others_go_on(
+    bench: Benches, swallowed: list[tuple[str, BaseException]]
+) -> None:
     def bad(_surroundings: Surroundings, _now_ns: int) -> dict[str, Any]:
         raise ZeroDivisionError("planted")
 
@@ -108,14 +112,16 @@ def test_a_failing_sampler_is_switched_off_and_the_others_go_on(bench, swallowed
     swallowed.clear()
 
 
-def test_one_that_has_nothing_to_read_says_why(bench) -> None:
+def test_one_that_has_nothing_to_read_says_why(bench: Benches) -> None:
     tried = bench(good=good, absent=HookUnavailable("no such thing here"))
     tried.update(rank(0))
     tried.until(lambda: tried.of("capture", hook="absent", is_on=False, why="no such thing here"))
     assert tried.of("capture", hook="absent", num_errors=0)
 
 
-def test_one_that_hangs_is_given_up_and_its_late_rows_are_not_taken(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_hangs_is_given_up_and_its_late_rows_are_not_taken(
+    bench: Benches, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sampling_host, "BLOCKED_NS", 20_000_000)
     entered, release, left = threading.Event(), threading.Event(), threading.Event()
 
@@ -143,7 +149,7 @@ def test_one_that_hangs_is_given_up_and_its_late_rows_are_not_taken(bench, monke
     assert not tried.of("host_sample", node="late")
 
 
-def test_rows_go_to_the_runs_that_live_here(bench) -> None:
+def test_rows_go_to_the_runs_that_live_here(bench: Benches) -> None:
     def sample(surroundings: Surroundings, now_ns: int) -> dict[str, Any]:
         rows = [{"proc": process.proc, "time_ns": now_ns} for process in surroundings.processes()]
         return {"host_sample": [{"node": "n"}], "process_sample": rows, "node": [{"node": "n", "nics": []}]}
@@ -157,7 +163,7 @@ def test_rows_go_to_the_runs_that_live_here(bench) -> None:
     assert {(run, row.incarnation) for run, row in tried.of("node")} == {(RUN, None), (OTHER, None)}
 
 
-def test_once_more_after_the_last_rank_and_then_no_more(bench) -> None:
+def test_once_more_after_the_last_rank_and_then_no_more(bench: Benches) -> None:
     calls: list[int] = []
 
     def sample(surroundings: Surroundings, now_ns: int) -> dict[str, Any]:
@@ -177,7 +183,7 @@ def test_once_more_after_the_last_rank_and_then_no_more(bench) -> None:
     assert len(tried.of("host_sample")) == len(calls) == tried.of("capture", hook="sample")[-1][1].row["num_rows"]
 
 
-def test_a_costly_sampler_is_called_less_often(bench) -> None:
+def test_a_costly_sampler_is_called_less_often(bench: Benches) -> None:
     calls: list[int] = []
 
     def costly(surroundings: Surroundings, now_ns: int) -> dict[str, Any]:
@@ -193,7 +199,7 @@ def test_a_costly_sampler_is_called_less_often(bench) -> None:
     assert min(after - before for before, after in pairwise(calls)) >= 150_000_000
 
 
-def test_rows_nobody_takes_are_dropped_and_counted(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_nobody_takes_are_dropped_and_counted(bench: Benches, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling_host, "MAX_WAITING", 5)
     tried = bench(good=good)
     tried.update(rank(0))
