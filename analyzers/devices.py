@@ -60,10 +60,14 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The answer; no devices where nothing was sampled. energy: of all devices, of one step."""
+    """The answer; no devices where nothing was sampled. energy: of all devices, of one step.
+
+    notes: what the samplers could not do, and why.
+    """
 
     devices: tuple[DeviceUse, ...]
     energy: tuple[Measurement, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -81,7 +85,8 @@ def devices(run: Run, coverage: float | None = None) -> Devices:
         _device(told, row, about.get(row[0], (None,) * 6), joules.get(row[0]), throttling[row[0]], series[row[0]])
         for row in run.rows(statement(ANALYZER, "devices"))
     ]
-    return Devices(tuple(found), _energy_of_all(run, told, found))
+    notes = tuple(row[0] for row in run.rows(statement(ANALYZER, "notes")))
+    return Devices(tuple(found), _energy_of_all(run, told, found), notes)
 
 
 def _by_device(run: Run, name: str) -> dict[str, list[Row]]:

@@ -37,9 +37,9 @@ def memory_section(memory: Memory) -> RenderableType | None:
 
 
 def devices_section(devices: Devices) -> RenderableType | None:
-    """One row per device, and how it went over time; None where no device was sampled."""
+    """One row per device, and how it went over time; None where no device was sampled and nobody says why."""
     if not devices.devices:
-        return None
+        return Group(*(Text(note, style="dim") for note in devices.notes)) if devices.notes else None
     table = _table("device", "ranks", "busy", "max", "memory", "power", "max", "energy", "hottest", "SM clock",
                    "slowed down by", right=(2, 3, 4, 5, 6, 7, 8, 9))  # fmt: skip
     for device in devices.devices[:MAX_ROWS]:
@@ -48,6 +48,7 @@ def devices_section(devices: Devices) -> RenderableType | None:
     notes = [_energy(devices)] if devices.energy and devices.energy[0].value is not None else []
     more = len(devices.devices) - MAX_ROWS
     notes += [f"and {more:,} more devices"] if more > 0 else []
+    notes += devices.notes[:MAX_ROWS]
     return Group(table, *lines, *(Text(note, style="dim") for note in notes))
 
 

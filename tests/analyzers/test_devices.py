@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from run_builder import MS, NODE, RunBuilder, proc_of
 
 from rankscope.analyzers.device_headlines import device_headlines
@@ -72,9 +73,12 @@ def test_energy_of_all_is_none_if_one_is_not_known(tmp_path: Path) -> None:
     for second in range(2):
         sampled(build, "GPU-1", second, power_watts=10.0)
         sampled(build, "GPU-2", second, reason={"power_watts": "no permission", "energy_joules": "no permission"})
+    for is_on, why in ((True, "GPU-3 is read by another agent of this node"), (False, "no AMD SMI here")):
+        build.add("capture", 0, proc=5, time_ns=1, hook="nvml" if is_on else "amd_smi", is_on=is_on, why=why)
     build.entities()
     with Run.open(str(build.seal())) as run:
         found = devices(run)
+    assert found.notes == ("GPU-3 is read by another agent of this node",)
     assert found.devices[1].energy.reason == "no permission" == found.devices[1].power[0].reason
     assert found.energy[0].value is None and "1 of 2 devices" in found.energy[0].reason
 
@@ -90,6 +94,19 @@ def test_parts_of_a_divided_device_do_not_count_twice(tmp_path: Path) -> None:
     with Run.open(str(build.seal())) as run:
         found = devices(run)
     assert found.energy[0].value == 100 and found.devices[1].mig == "GPU-1"
+
+
+def test_the_same_to_the_last_bit_on_any_number_of_threads(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for second in range(20_000):
+        sampled(build, "GPU-1", second, power_watts=0.1 * second, sm_utilisation_ratio=second / 30_000)
+    build.entities()
+    root, found = str(build.seal()), []
+    for threads in (1, 2, 4):
+        with Run.open(root, threads=threads) as run:
+            (device,) = devices(run).devices
+            found.append([item.value for item in device.measurements])
+    assert found[0] == found[1] == found[2] and found[0][0] == pytest.approx(19_999 / 60_000, abs=1e-6)
 
 
 def test_nothing_sampled_is_no_device(tmp_path: Path) -> None:
