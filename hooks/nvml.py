@@ -24,19 +24,21 @@ from .visible_devices import ListedDevice
 
 LIBRARY: Final = "libnvidia-ml.so.1"
 NO_XID: Final = "none since sampling began"
+GPU_NOT_FOUND: Final = 28
+"""NVML_ERROR_GPU_NOT_FOUND, which pynvml 12.535 does not name."""
 
 _REASONS: Final = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: "not supported by this device",
     pynvml.NVML_ERROR_NO_PERMISSION: "no permission",
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "this driver has no such function",
     pynvml.NVML_ERROR_GPU_IS_LOST: "the GPU is lost",
-    pynvml.NVML_ERROR_GPU_NOT_FOUND: "the GPU is lost",
+    GPU_NOT_FOUND: "the GPU is lost",
     pynvml.NVML_ERROR_RESET_REQUIRED: "the GPU needs a reset",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "NVIDIA's driver and its library are of different versions",
 }  # fmt: skip
 _FOR_GOOD: Final = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-_LOST: Final = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_GPU_NOT_FOUND, pynvml.NVML_ERROR_RESET_REQUIRED)
+_LOST: Final = (pynvml.NVML_ERROR_GPU_IS_LOST, GPU_NOT_FOUND, pynvml.NVML_ERROR_RESET_REQUIRED)
 _NOT_OF_PARTS: Final = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
 
@@ -118,6 +120,9 @@ class NvmlDevice:
             why = f"not told of a part, see {parent}" if parent and error.value in _NOT_OF_PARTS else reason(error)
             if error.value in _FOR_GOOD:
                 self._never[question] = why
+            return why
+        except (AttributeError, LookupError, TypeError, ValueError) as error:  # this pynvml and this driver disagree
+            self._never[question] = why = f"pynvml cannot read it: {error}"
             return why
 
     def describe(self) -> Row:

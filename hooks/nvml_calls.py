@@ -23,13 +23,14 @@ THROTTLE_REASONS: Final = {
 }  # fmt: skip
 """nvmlClocksEventReason* by bit."""
 
-_WRAPPING: Final = {pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: 32, pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: 16}
-_MEMBERS: Final = {
-    pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal", pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal", pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
-    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal", pynvml.NVML_VALUE_TYPE_SIGNED_INT: "siVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: "usVal",
-}  # fmt: skip
+# Numbers of nvml.h that pynvml 12.535, which is supported, does not name.
+PCIE_TX_BYTES, PCIE_RX_BYTES = 197, 198
+LINK_TX_BYTES, LINK_RX_BYTES = 202, 204
+
+_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Members of a field's value by its type (nvmlValueType_t, from 0)."""
+_WRAPPING: Final = {1: 32, 6: 16}
+"""Bits of the types that are short enough to overflow in a training."""
 
 
 class Question(NamedTuple):
@@ -106,8 +107,7 @@ def _throttle(asked: Asked) -> tuple[object, ...]:
 
 
 def _pcie(asked: Asked) -> tuple[object, ...]:
-    received, sent = pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES
-    return tuple(_fields(asked, [(received, 0), (sent, 0)]))
+    return tuple(_fields(asked, [(PCIE_RX_BYTES, 0), (PCIE_TX_BYTES, 0)]))
 
 
 def _nvlink(asked: Asked) -> tuple[object, ...]:
@@ -121,8 +121,7 @@ def _nvlink(asked: Asked) -> tuple[object, ...]:
         links = active_links(asked.handle)
         if not links:
             raise
-    pair = (pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES, pynvml.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES)
-    by_link = [_fields(asked, [(field, link) for field in pair]) for link in links]
+    by_link = [_fields(asked, [(LINK_RX_BYTES, link), (LINK_TX_BYTES, link)]) for link in links]
     return sum(values[0] for values in by_link), sum(values[1] for values in by_link)
 
 
@@ -173,7 +172,7 @@ def _fields(asked: Asked, wanted: Sequence[tuple[int, int]]) -> list[int]:
     for answer in pynvml.nvmlDeviceGetFieldValues(asked.handle, list(wanted)):
         if answer.nvmlReturn != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(answer.nvmlReturn)
-        value = int(getattr(answer.value, _MEMBERS.get(answer.valueType, "ullVal")))
+        value = int(getattr(answer.value, _MEMBERS[answer.valueType]))
         bits = _WRAPPING.get(answer.valueType)
         key = answer.fieldId << 32 | answer.scopeId
         found.append(value if bits is None else asked.unwrapped(key, value, bits))

@@ -9,7 +9,9 @@ import nvml_stub
 import pytest
 from nvml_stub import NvmlStub, gpu, mig
 
+from rankscope.hooks import nvml
 from rankscope.hooks.device_library import READ_COLUMNS
+from rankscope.hooks.visible_devices import ListedDevice
 from rankscope.schema.arrow import rows_to_table
 
 HOLDER = """
@@ -230,3 +232,18 @@ def test_a_device_has_one_reader_on_the_node(stub):
     assert [row["why"] for row in rows["capture"]] == [f"{gpu(1)} is read by another agent of this node"]
     (rows,) = stub.sample({}, processes=[{"visible_devices": "0,1"}])
     assert len(rows["device_sample"]) == 2
+
+
+def test_a_pynvml_that_does_not_know_an_answer_costs_its_columns_only(monkeypatch, tmp_path):
+    def unknown(asked):
+        raise AttributeError("no member usVal")
+
+    questions = (
+        nvml.Question(("pcie_rx_bytes", "pcie_tx_bytes"), unknown),
+        nvml.Question(("power_watts",), lambda asked: (1.0,)),
+    )
+    monkeypatch.setattr(nvml, "QUESTIONS", questions)
+    reading = nvml.NvmlDevice(None, ListedDevice("GPU-1", "kind"), tmp_path).read()
+    assert reading.columns == {"power_watts": 1.0}
+    why = "pynvml cannot read it: no member usVal"
+    assert reading.reasons == {"pcie_rx_bytes": why, "pcie_tx_bytes": why}
