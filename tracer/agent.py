@@ -66,6 +66,12 @@ class NodeAgent:
     def run(self, stop: threading.Event) -> None:
         """Work until the last local rank has been gone for a while, or `stop` is set. Blocks."""
         self._hold_lock()
+        try:
+            self._work(stop)
+        finally:
+            self._samplers.stop()
+
+    def _work(self, stop: threading.Event) -> None:
         while True:
             self._look()
             is_over = stop.is_set() or time.monotonic_ns() - self._last_alive_ns > GRACE_NS
@@ -185,7 +191,6 @@ class NodeAgent:
             return False
         if any(not drain.is_finished and self._is_bound(path, drain) for path, drain in self._drains.items()):
             return False
-        self._samplers.stop()
         for drain in self._drains.values():
             drain.close()
         clean(self.folder)

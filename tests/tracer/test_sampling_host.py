@@ -210,3 +210,13 @@ def test_rows_nobody_takes_are_dropped_and_counted(bench: Benches, monkeypatch: 
         time.sleep(0.002)
     tried.take()
     assert len(tried.of("host_sample")) == 5
+
+
+def test_no_thread_is_left_once_it_is_stopped(bench: Benches) -> None:
+    tried = bench(ends=good)
+    tried.update(rank(0))
+    tried.until(lambda: tried.of("host_sample"))
+    (thread,) = (each for each in threading.enumerate() if each.name == "rankscope-ends")
+    tried.host.stop()
+    thread.join(20)
+    assert not thread.is_alive()
