@@ -11,6 +11,7 @@ from nvml_stub import NvmlStub, gpu, mig
 
 from rankscope.hooks import nvml
 from rankscope.hooks.device_library import READ_COLUMNS
+from rankscope.hooks.nvml_calls import Question
 from rankscope.hooks.visible_devices import ListedDevice
 from rankscope.schema.arrow import rows_to_table
 
@@ -239,8 +240,8 @@ def test_a_pynvml_that_does_not_know_an_answer_costs_its_columns_only(monkeypatc
         raise AttributeError("no member usVal")
 
     questions = (
-        nvml.Question(("pcie_rx_bytes", "pcie_tx_bytes"), unknown),
-        nvml.Question(("power_watts",), lambda asked: (1.0,)),
+        Question(("pcie_rx_bytes", "pcie_tx_bytes"), unknown),
+        Question(("power_watts",), lambda asked: (1.0,)),
     )
     monkeypatch.setattr(nvml, "QUESTIONS", questions)
     reading = nvml.NvmlDevice(None, ListedDevice("GPU-1", "kind"), tmp_path).read()
