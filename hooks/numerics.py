@@ -8,7 +8,7 @@ loss_scale: the scale of a GradScaler after each `update`. found_inf: whether a 
 fused optimizer, which the host does not learn otherwise; other skipped steps are `step.is_skipped`.
 
 CPU values are read at once; those on a device are copied asynchronously and read when they are there (`metrics`).
-Cost: about 4 us a call. Cannot see: clipping by other libraries (DeepSpeed, Megatron), scalers of their own.
+Cost: about 7 us a call. Cannot see: clipping by other libraries (DeepSpeed, Megatron), scalers of their own.
 Source: torch.nn.utils.clip_grad (2.6), torch.amp.GradScaler (2.3).
 """
 

@@ -20,8 +20,8 @@ from .base import Guard, Recorder, claim, patch
 from .late import when_loaded
 
 MAX_SEEDS: Final = 16
-TORCH_DEFAULT_SEED: Final = 67280421310721
-"""What torch's default generator holds until somebody seeds it (c10::detail default_rng_seed_val)."""
+CHOSEN_BELOW: Final = 1 << 32
+"""Torch's default generator begins with 64 random bits; a seed below this was chosen by somebody."""
 
 
 class SeedLog:
@@ -67,7 +67,7 @@ def install(recorder: Recorder, undo: ExitStack) -> None:
     if not claim("seeds", undo):
         return
     log = SeedLog(recorder)
-    if torch.initial_seed() != TORCH_DEFAULT_SEED:
+    if torch.initial_seed() < CHOSEN_BELOW:
         log.seen("torch", torch.initial_seed(), "set before the attach")
     for module in (torch.random, torch):
         patch(module, "manual_seed", lambda original: _wrap(original, log, "torch", "torch.manual_seed"), undo)

@@ -119,7 +119,9 @@ def _placed(state: ProcessState, source: JournalRow) -> PlacedRow:
 
 
 def _is_load(row: JournalRow) -> bool:
-    return row.table == "checkpoint" and row.body.get("action") == "load" and bool(row.body.get("path"))
+    body = row.body
+    is_done = body.get("outcome") not in ("unfinished", "failed")
+    return row.table == "checkpoint" and body.get("action") == "load" and bool(body.get("path")) and is_done
 
 
 def _loaded(body: Row) -> Row:

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from rankscope.hooks import seeds
-from rankscope.hooks.seeds import MAX_SEEDS, TORCH_DEFAULT_SEED
+from rankscope.hooks.seeds import CHOSEN_BELOW, MAX_SEEDS
 
 
 @pytest.fixture
 def seeded(recorder, monkeypatch):
-    monkeypatch.setattr(torch, "initial_seed", lambda: TORCH_DEFAULT_SEED)
+    monkeypatch.setattr(torch, "initial_seed", lambda: CHOSEN_BELOW)
     with ExitStack() as undo:
         seeds.install(recorder, undo)
         yield recorder
