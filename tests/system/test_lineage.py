@@ -41,9 +41,10 @@ for step in range(3):
     optimizer.step()
 folder = os.path.join(os.environ["SCRATCH"], "token={word}", "{hugging}")
 os.makedirs(folder, exist_ok=True)
-path = os.path.join(folder, f"model-{{dist.get_rank()}}.pt")
-torch.save(model.state_dict(), path)
-torch.load(path, weights_only=True)
+for place in (folder, os.environ["SCRATCH"]):
+    path = os.path.join(place, f"model-{{dist.get_rank()}}.pt")
+    torch.save(model.state_dict(), path)
+    torch.load(path, weights_only=True)
 rankscope.log(text="{openai}", loss=1.0)
 dist.barrier()
 if dist.get_rank() == 0:  # what lies on the local disk while the job runs
@@ -153,6 +154,8 @@ def _check_seen(told, repository, document):
     assert told["config", "command line"]["digest"] and told["config", "model.yaml"]["digest"]
     assert told["objective", "perplexity"]
     assert told["topology", "world"]["version"].startswith("2 ranks")
+    loaded = [row["name"] for row in document["artifacts"] if row["kind"] == "checkpoint"]
+    assert sorted({name.rpartition("/")[2] for name in loaded}) == ["model-0.pt", "model-1.pt", "token=[redacted]"]
     seeds = {(row["name"], row["version"]) for row in document["artifacts"] if row["kind"] == "seed"}
     assert seeds >= {("torch", "1234"), ("random", "99"), ("random", "100")}
 
