@@ -16,6 +16,7 @@ from rankscope.schema.sample_indices import Indices
 ITERABLE: Final = "the data set is iterable: it has no indices"
 NOT_WHOLE: Final = "the sampler's keys are not whole numbers"
 NOT_SEEN: Final = "the loader was already running when it was first seen"
+_INT: Final = {int}
 MAX_KEPT: Final = 1 << 26
 """Indices of one epoch that are kept until its end (512 MiB); more are not."""
 
@@ -57,6 +58,15 @@ class Epoch:
             self._columns["prefetch_factor"] = getattr(iterator, "_prefetch_factor", None)
         if self.why == ITERABLE:
             return
+        self._waiting[0 if self.is_single else iterator._send_idx] = self._take(key)
+
+    def _take(self, key: Any) -> tuple[int, int]:
+        """(samples, digest) of what the sampler gave."""
+        if not self.why and not self._keeps and _are_few(key):
+            num, digest = len(key), sample_indices.digest_of_few(key)
+            self.digest, self._last = (self.digest + digest) % sample_indices.MODULUS, key[-1]
+            self.num_samples += num
+            return num, digest
         found = None if self.why else _indices(key)
         if found is None:
             self.why = self.why or NOT_WHOLE
@@ -68,7 +78,7 @@ class Epoch:
             if self._keeps:
                 self._keep(found)
         self.num_samples += num
-        self._waiting[0 if self.is_single else iterator._send_idx] = (num, digest)
+        return num, digest
 
     def handed_over(self, number: int) -> tuple[int, int]:
         """(samples, digest) of the batch with that number: -1 and 0 where it is not known."""
@@ -152,6 +162,10 @@ def _indices(key: Any) -> Indices | None:
         return np.array([int(key)], np.int64) if _is_whole(key) else None
     except (TypeError, ValueError, OverflowError, IndexError, AttributeError):
         return None
+
+
+def _are_few(key: Any) -> bool:
+    return type(key) is list and 0 < len(key) <= sample_indices.FEW and set(map(type, key)) == _INT
 
 
 def _is_whole(key: Any) -> bool:

@@ -41,6 +41,7 @@ class Settings:
     device_times: int = 20
     kernels: tuple[int, int] | None = None
     keep_indices: bool = False
+    checkpoint_digests: bool = False
     calibrate: int = 0
     budget_bytes: int | None = None
     patience_seconds: float = 60.0
@@ -174,7 +175,8 @@ def _positive(value: Any) -> float:
     return number
 
 
-def _bytes(value: Any) -> int:
+def byte_size(value: Any) -> int:
+    """Bytes in a text such as 500M (powers of 1024). Raises ValueError, which says the fix."""
     match = _SIZE.fullmatch(str(value).strip())
     if not match or int(match[1]) == 0:
         raise ValueError("use a number of bytes, such as 500000000 or 500M")
@@ -231,8 +233,9 @@ _VARIABLES: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "RANKSCOPE_DEVICE_TIMES": ("device_times", _whole(0)),
     "RANKSCOPE_KERNELS": ("kernels", _kernels),
     "RANKSCOPE_INDICES": ("keep_indices", _switch),
+    "RANKSCOPE_CHECKPOINT_DIGESTS": ("checkpoint_digests", _switch),
     "RANKSCOPE_CALIBRATE": ("calibrate", _calibrate),
-    "RANKSCOPE_BUDGET_BYTES": ("budget_bytes", _bytes),
+    "RANKSCOPE_BUDGET_BYTES": ("budget_bytes", byte_size),
     "RANKSCOPE_PATIENCE_SECONDS": ("patience_seconds", _positive),
     "RANKSCOPE_SYSFS": ("sysfs", _existing),
     "RANKSCOPE_PROC": ("proc", _existing),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankscope.schema import sample_indices
-from rankscope.schema.sample_indices import MODULUS, decode, digest, digest_of_range, encode, signed
+from rankscope.schema.sample_indices import MODULUS, decode, digest, digest_of_few, digest_of_range, encode, signed
 
 INDICES = st.lists(st.integers(0, 2**40), max_size=50)
 
@@ -22,6 +22,11 @@ def test_digests_add_up_whatever_the_order(left, right, source: random.Random):
     both = [*left, *right]
     source.shuffle(both)
     assert digest(array(both)) == (digest(array(left)) + digest(array(right))) % MODULUS
+
+
+@given(INDICES)
+def test_few_are_hashed_as_many_are(values):
+    assert digest_of_few(values) == digest(array(values))
 
 
 @given(st.integers(0, 300_000))
