@@ -8,7 +8,8 @@ are written by the phases hook.
 A loader is known by its data set, batch size and sampler's class, so one that is made anew for each epoch goes on
 counting. Iterable data sets draw no indices: their digest is null, and the row of the epoch says why.
 
-Cost: 20 us a batch and 0.1 us a sample (`benchmarks/loader.py`): below 1 % of a loader whose samples cost 100 us. RANKSCOPE_INDICES=1 keeps the indices: 8 bytes
+Cost: 20 us a batch and 0.1 us a sample (`benchmarks/loader.py`): below 1 % of a loader whose samples cost 100 us.
+RANKSCOPE_INDICES=1 keeps the indices: 8 bytes
 each until the epoch ends. Cannot see: loaders of other libraries; what workers do with an index.
 Source: torch.utils.data.dataloader (2.0 and later).
 """

@@ -33,8 +33,8 @@ def test_every_variable_is_understood(tmp_path):
     assert found == Settings(
         run_dir=str(Path.cwd() / "runs/a"), run_id="a.b-1", job_id="j", owner="o", project="p", local_dir=str(tmp_path),
         agent="now", hooks=frozenset(DEFAULT_HOOKS - {"phases"}), sample_seconds=0.5, device_times=0, kernels=(1000, 2),
-        keep_indices=True, checkpoint_digests=True, calibrate=20, budget_bytes=2 << 30, patience_seconds=90.0, sysfs=str(tmp_path),
-        proc=str(tmp_path),
+        keep_indices=True, checkpoint_digests=True, calibrate=20, budget_bytes=2 << 30, patience_seconds=90.0,
+        sysfs=str(tmp_path), proc=str(tmp_path),
     )  # fmt: skip
 
 
