@@ -15,7 +15,9 @@ import typer
 
 from rankscope.schema.errors import RankscopeError
 
-COMMANDS: Final = ("run", "report", "checkpoints", "runs", "query", "schema", "manifest", "seal", "verify")
+COMMANDS: Final = (
+    "run", "doctor", "report", "checkpoints", "runs", "query", "schema", "manifest", "seal", "verify", "prune",
+)  # fmt: skip
 """Each is a module of this package with a function `command`, whose docstring is the help."""
 FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130
 

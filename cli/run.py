@@ -17,6 +17,7 @@ import typer
 from rankscope.tracer.api import is_off
 from rankscope.tracer.python_command import python_command
 from rankscope.tracer.rank_or_not import CLAIM
+from rankscope.tracer.site import job_path
 from rankscope.tracer.telling import TOLD, told
 
 from .child_process import NOT_EXECUTABLE, NOT_FOUND, die_of, run_command
@@ -50,17 +51,8 @@ def command(
 def job_environment(environment: Mapping[str, str], told_file: Path | None) -> dict[str, str]:
     """The environment of an observed job. told_file: where its processes tell the places of their runs."""
     found = {name: value for name, value in environment.items() if name not in (CLAIM, TOLD)}
-    own = site_folder()
-    others = [part for part in found.get("PYTHONPATH", "").split(os.pathsep) if part != own]
-    found["PYTHONPATH"] = os.pathsep.join([own, *others] if any(others) else [own])
+    found["PYTHONPATH"] = job_path(found.get("PYTHONPATH", ""))
     return found if told_file is None else found | {TOLD: str(told_file)}
-
-
-def site_folder() -> str:
-    """The folder that holds our `sitecustomize`."""
-    from rankscope.tracer import site
-
-    return os.path.dirname(os.path.abspath(site.__file__))
 
 
 def blindness(job: Sequence[str]) -> str:

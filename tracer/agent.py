@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from rankscope.schema import paths
+from rankscope.schema.errors import SettingsError
 from rankscope.schema.leftovers import folder_run, run_of
 from rankscope.schema.process_rows import PlacedRow, this_boot
 from rankscope.schema.process_state import RunRef
@@ -33,6 +34,7 @@ from .launch import take_lock
 from .launch_folders import clean, remove_stale
 from .node_samplers import NodeSamplers
 from .run_writer import AgentIdentity, RunWriter
+from .settings import from_environment
 
 TICK_SECONDS: Final = 0.8
 DRAIN_NS: Final = 1_600_000_000
@@ -62,6 +64,7 @@ class NodeAgent:
         self._token = f"{paths.hash63(os.getpid(), time.time_ns(), str(folder)):016x}"[:8]
         self._num_writers, self._lock = 0, -1
         self._samplers = NodeSamplers(paths.hash63(self._token))
+        self._budget_bytes = _budget_bytes()
 
     def run(self, stop: threading.Event) -> None:
         """Work until the last local rank has been gone for a while, or `stop` is set. Blocks."""
@@ -156,7 +159,8 @@ class NodeAgent:
                 lock=str(self.folder / paths.AGENT_LOCK),
                 folder=self.folder,
             )
-            writer = RunWriter(run, me, lambda: self._held(run), lambda: self._rotated(run), self._say)
+            writer = RunWriter(run, me, lambda: self._held(run), lambda: self._rotated(run), self._say,
+                               self._budget_bytes)  # fmt: skip
             self._writers[run] = writer
         return writer
 
@@ -256,6 +260,14 @@ def main(arguments: list[str] | None = None) -> int:
     remove_stale(options.folder)
     NodeAgent(options.folder).run(stop)
     return 0
+
+
+def _budget_bytes() -> int | None:
+    """RANKSCOPE_BUDGET_BYTES, as the rank that started this agent had it."""
+    try:
+        return from_environment(os.environ).budget_bytes
+    except SettingsError:  # of another variable: the ranks took theirs from `attach`, or would not be here
+        return None
 
 
 def _be_small() -> None:

@@ -18,8 +18,8 @@ CLAIM: Final = "RANKSCOPE_CLAIMED"
 """<pid> <rank variables>, of the nearest ancestor that claimed to be a rank."""
 LAUNCHERS: Final = frozenset({"torchrun", "accelerate", "accelerate-launch", "deepspeed", "pip", "pip3", "ray"})
 LAUNCHER_MODULES: Final = (
-    "torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic", "accelerate", "deepspeed.launcher",
-    "pip", "torch._inductor", "rankscope",
+    "torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic", "accelerate",
+    "deepspeed.launcher", "pip", "torch._inductor", "rankscope",
 )  # fmt: skip
 _RANK_VARIABLES: Final = (
     "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",

@@ -20,6 +20,7 @@ from rankscope.schema import paths
 from rankscope.schema.arrow import arrow_schema, rows_to_table
 from rankscope.schema.errors import MixedRuns
 from rankscope.schema.index import IndexEntry
+from rankscope.schema.process_rows import PlacedRow
 from rankscope.schema.process_state import Row, RunRef
 from rankscope.schema.ring_rows import Part, parts_to_arrow
 from rankscope.schema.tables import RING_TABLES, TABLES
@@ -27,10 +28,11 @@ from rankscope.schema.tables import RING_TABLES, TABLES
 from .adopt import Orphans, adopt, sealed_keys, without
 from .compact import compact
 from .drain import Batch
-from .index import node_lock, relative, update_index
+from .index import node_lock, read_index, relative, update_index
 from .orphans import BEAT_NS, collect, is_agent_alive, remove_beat, tokens, write_beat
 from .rundir import RunDir
 from .segments import SEAL_NS, EntityRows, Segment
+from .thinning import Thinning
 
 RETRY_NS: Final = 10_000_000_000
 MAX_QUEUED_ROWS: Final = 100_000
@@ -58,11 +60,12 @@ class RunWriter:
     """One run's writer on one node. held: keys (proc, record) of the rows that the drains have not given as final yet.
 
     rotated: called when provisional rows must be given again, since the stream that held them is gone. say: one line.
+    budget_bytes: of this run on this node; see `thinning`.
     """
 
     def __init__(
         self, run: RunRef, me: AgentIdentity, held: Callable[[], pa.Table], rotated: Callable[[], None],
-        say: Callable[[str], None],
+        say: Callable[[str], None], budget_bytes: int | None = None,
     ) -> None:  # fmt: skip
         self.run, self.place = run, RunDir(run.run_dir)
         self.num_queued, self.is_reached = 0, False
@@ -77,6 +80,7 @@ class RunWriter:
         self._superseded: list[tuple[RunDir, str]] = []
         self._num_names, self._retry_ns, self._beat_ns = 0, 0, 0
         self._lowest, self._has_complained = 0, False
+        self._thinning, self._sealed_bytes = Thinning(budget_bytes), 0
 
     @property
     def is_stuck(self) -> bool:
@@ -102,6 +106,9 @@ class RunWriter:
             self._enqueue(key, rows_to_table(key[0], made), is_final=True)
 
     def _enqueue(self, key: Key, rows: pa.Table, is_final: bool) -> None:
+        rows = self._thinning.thin(*key, rows)
+        if not rows.num_rows:
+            return
         queue = self._queue.setdefault(key, _Queue())
         (queue.final if is_final else queue.provisional).append(rows)
         self.num_queued += rows.num_rows
@@ -114,12 +121,14 @@ class RunWriter:
             try:
                 self._append_all(now_ns)
                 self._beat(now_ns)
+                self._weigh(now_ns)
                 return True
             except OSError as error:
                 self._retreat(error, now_ns)
         try:
             self._spool.prepare(self.run, names_place=True)
             self._append_all(now_ns)
+            self._weigh(now_ns)
             return True
         except (OSError, MixedRuns):
             self._abandon()
@@ -141,6 +150,7 @@ class RunWriter:
     def finish(self, now_ns: int, has_time: Callable[[], bool]) -> bool:
         """Flush, seal and merge everything. True if all of it is in sealed files; else local files must stay."""
         self._retry_ns = min(self._retry_ns, now_ns)
+        self._tell_thinning(now_ns, is_last=True)
         if not self.flush(now_ns) or not self.seal(now_ns, everything=True):
             self._abandon()
             return False
@@ -208,6 +218,7 @@ class RunWriter:
             written: list[IndexEntry] = [entry for entry in entries if entry is not None]
             if written:
                 update_index(self.place, self._me.node, written, [])
+                self._weigh_sealed()
         streams = self.place if self.place.is_local else self._spool
         for key in old:
             segment = self._segments.pop(key)
@@ -232,6 +243,7 @@ class RunWriter:
             self._abandon()
             self._load_known()
             self._adopt()
+            self._weigh_sealed()
         except OSError as error:
             self._complain(error)
             return
@@ -318,6 +330,24 @@ class RunWriter:
         if self.place.is_local and now_ns - self._beat_ns >= BEAT_NS:
             write_beat(self.place, self._me.node, self._me.token, self._me.boot_id, self._me.lock)
             self._beat_ns = now_ns
+
+    def _weigh_sealed(self) -> None:
+        if self._thinning.is_limited:
+            self._sealed_bytes = sum(entry.num_bytes for entry in read_index(self.place, self._me.node))
+
+    def _weigh(self, now_ns: int) -> None:
+        """Hold what this node wrote against its budget."""
+        if self._thinning.is_limited:
+            folder = relative(paths.live_folder("", self._me.node))
+            places = [self._spool, *([self.place] if self.is_reached and self.place.is_local else [])]
+            streams = sum(place.size(f"{folder}/{name}") for place in places for name in place.list(folder))
+            self._thinning.weigh(self._sealed_bytes + streams)
+            self._tell_thinning(now_ns)
+
+    def _tell_thinning(self, now_ns: int, is_last: bool = False) -> None:
+        row = self._thinning.row(paths.hash63(self._me.token), now_ns, is_last)
+        if row is not None:
+            self.add([Batch(rows=[PlacedRow("capture", self._thinning.incarnation, row)])])
 
     def _clear_spool(self) -> None:
         self._spool.remove(paths.RUN_FILE)

@@ -15,7 +15,7 @@ def test_every_command_has_help_with_an_example(rankscope: Command, name: str) -
     ran = rankscope(name, "--help")
     assert ran.status == 0 and ran.err == ""
     assert f"rankscope {name}" in " ".join(ran.out.split()).split("Example:")[1]
-    assert "--json" in ran.out
+    assert "--json" in ran.out or name == "run"  # what it prints is the job's own
 
 
 def test_help_lists_every_command(rankscope: Command) -> None:
