@@ -95,7 +95,7 @@ def _assert_same(left, right):
 
 def _attributes():
     """Every attribute of torch's modules and classes, and the entries of their hook tables, by name; no counters."""
-    found = {}
+    found: dict[tuple[object, ...], object] = {}
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("torch", "safetensors") and isinstance(module, ModuleType):
             for attribute, value in list(vars(module).items()):

@@ -87,7 +87,7 @@ def test_a_collection_that_began_before_the_attach_is_left_out(recorder, clock):
 def test_an_error_in_a_callback_is_told_at_the_next_boundary(recorder, swallowed):
     log = PauseLog(recorder)
     log.callback("start", {})
-    log.callback("stop", None)
+    log.callback("stop", {})
     assert log.guard.is_off and not swallowed and recorder.hooks["gc_pauses"][6] == 0
     log.boundary()
     assert len(swallowed) == 1 and recorder.hooks["gc_pauses"][6:] == [1, 1]

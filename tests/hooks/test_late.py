@@ -21,7 +21,12 @@ def module(tmp_path, monkeypatch):
 def test_it_waits_for_the_import_and_undoes_with_the_rest(module):
     seen = []
     with ExitStack() as undo:
-        when_loaded(module, lambda found, late: (seen.append(found.value), late.callback(seen.append, "undone")), undo)
+
+        def came(found, late):
+            seen.append(found.value)
+            late.callback(seen.append, "undone")
+
+        when_loaded(module, came, undo)
         assert seen == [] and module not in sys.modules
         __import__(module)
         assert seen == [1]

@@ -4,6 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.utils import clip_grad_norm_ as imported_early
 
@@ -69,8 +70,8 @@ def test_the_scale_after_each_update(watching):
     assert len(watching.of("metric")) == 2
 
 
-def test_a_sharded_scaler_is_seen_too(watching):
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+def test_a_sharded_scaler_is_seen_too(watching, tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
@@ -80,7 +81,7 @@ def test_a_sharded_scaler_is_seen_too(watching):
         scaler.step(torch.optim.SGD([weight], lr=0.1))
         scaler.update()
     finally:
-        torch.distributed.destroy_process_group()
+        dist.destroy_process_group()
     assert [name for name, _, _ in _metrics(watching)] == ["loss_scale"]
 
 

@@ -1,6 +1,7 @@
 """Pauses of the collector and compilations of real jobs appear on the rank that had them, and only there."""
 
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,9 @@ def test_planted_pauses_and_compilations(torchrun, monkeypatch):
 
 def _read(job):
     """Spans and last values of metrics by rank, and the artifacts."""
-    spans, metrics, artifacts = defaultdict(list), defaultdict(dict), []
+    spans: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    metrics: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    artifacts: list[dict[str, Any]] = []
     for leftover in find_leftovers(str(job.run_dir)):
         for (table, _, _), part in leftover.tables().items():
             rows = part.to_pylist()

@@ -3,6 +3,7 @@
 import itertools
 import math
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def rows(torchrun, monkeypatch):
         source = PREAMBLE + textwrap.dedent(body) + "\ndist.destroy_process_group()\n"
         job = torchrun(source, nproc, env={"RANKSCOPE_AGENT": "off", **(env or {})}).check()
         monkeypatch.setenv("RANKSCOPE_LOCAL_DIR", str(job.local_dir))
-        found = {}
+        found: dict[int, dict[str, list[dict[str, Any]]]] = {}
         for leftover in find_leftovers(str(job.run_dir)):
             for (table, _, _), part in leftover.tables().items():
                 if table in ("step", "span", "metric", "collective"):
@@ -141,8 +142,8 @@ def test_scaler_skips(rows):
         # The scale is that after the update, with which the next step is scaled.
         scales = [(row["step"], row["value"]) for row in tables["metric"] if row["name"] == "loss_scale"]
         assert scales == [(1, 8.0), (2, 8.0), (3, 8.0), (4, 4.0), (5, 4.0), (6, 4.0)]
-    norms = [[row["value"] for row in tables["metric"] if row["name"] == "grad_norm"] for tables in found.values()]
-    assert norms[0][1] == norms[1][1]  # of the averaged gradients: equal on both ranks
+    values = [[row["value"] for row in tables["metric"] if row["name"] == "grad_norm"] for tables in found.values()]
+    assert values[0][1] == values[1][1]  # of the averaged gradients: equal on both ranks
 
 
 def test_two_optimizers(rows):
