@@ -77,10 +77,11 @@ class Jobs:
             name: value for name, value in os.environ.items() if not name.startswith(("RANKSCOPE", "TORCH", "PYTEST"))
         }
         own |= {
-            "OMP_NUM_THREADS": "1", "PYTHONPATH": str(self.folder / "site"), "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1", "PYTHONPATH": str(self.folder / "site"), 
             "RANKSCOPE_TEST_SWALLOWED": str(self.swallowed), "TMPDIR": str(place),
             "RANKSCOPE_DIR": str(place / "run"), "RANKSCOPE_LOCAL_DIR": str(place / "local"),
         }  # fmt: skip
+        own.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many processes would compile the package anew
         return own | dict(env or {})
 
     def place(self) -> Path:

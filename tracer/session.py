@@ -111,6 +111,8 @@ class Session:
             return
         if self._metrics is not None:
             self._metrics.finish()
+        # what hooks tell at their end (pauses of the collector, totals) is no reason to begin a recording
+        self._is_over = not self.recorder.is_awake
         self._guard.run(self._undo.close)
         self._is_over = True
         if self._journal.path is not None:

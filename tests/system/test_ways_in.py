@@ -249,7 +249,7 @@ def test_loader_workers_record_nothing(plain, monkeypatch, method):
         "    loader = torch.utils.data.DataLoader(Data(), batch_size=2, **how)\n"
         "    train()\n    print(sum(1 for _ in loader))\n    train()\n"
     )  # fmt: skip
-    job = plain(script, env=OFF).check()
+    job = plain(script, env=OFF, timeout=110).check()
     assert job.stdout == "4\n" and len(journals(job)) == 1
     assert len(rows(job, "step", monkeypatch)) == 2 * NUM_STEPS
 
