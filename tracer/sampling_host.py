@@ -183,7 +183,13 @@ class _Worker:
 
 def _make(spec: SamplerSpec, surroundings: Surroundings) -> Sampler:
     module, _, function = spec.target.partition(":")
-    made: Sampler = getattr(import_module(f"rankscope.hooks.{module}"), function)(surroundings)
+    try:
+        found = import_module(f"rankscope.hooks.{module}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("rankscope"):
+            raise
+        raise HookUnavailable(f"the library {error.name} is not installed") from None
+    made: Sampler = getattr(found, function)(surroundings)
     return made
 
 

@@ -3,6 +3,7 @@
 Waiting is for events, with a limit: how long a thread takes is not judged.
 """
 
+import importlib.util
 import sys
 import threading
 import time
@@ -220,3 +221,25 @@ def test_no_thread_is_left_once_it_is_stopped(bench: Benches) -> None:
     tried.host.stop()
     thread.join(20)
     assert not thread.is_alive()
+
+
+def test_a_library_that_is_not_installed_is_no_failure(bench: Benches, tmp_path: Path) -> None:
+    tried = bench(good=good)
+    (tmp_path / "made_up.py").write_text("import a_library_that_nobody_has")
+    spec = importlib.util.spec_from_file_location("rankscope.hooks.made_up", tmp_path / "made_up.py")
+    assert spec is not None
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> object:
+            return spec if name == "rankscope.hooks.made_up" else None
+
+    sys.modules.pop("rankscope.hooks.made_up")
+    sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]
+    try:
+        tried.update(rank(0))
+        why = "the library a_library_that_nobody_has is not installed"
+        tried.until(lambda: tried.of("capture", hook="good", is_on=False, why=why))
+    finally:
+        sys.meta_path.remove(Finder)  # type: ignore[arg-type]
+    assert tried.of("capture", hook="good")[-1][1].row["num_errors"] == 0
