@@ -17,8 +17,11 @@ from rankscope.schema.errors import RankscopeError
 
 COMMANDS: Final = (
     "run", "doctor", "report", "checkpoints", "runs", "query", "schema", "manifest", "seal", "verify", "prune",
+    "import",
 )  # fmt: skip
 """Each is a module of this package with a function `command`, whose docstring is the help."""
+_MODULES: Final = {"import": "import_"}
+"""Where a module cannot have the command's name."""
 FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 _UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
@@ -56,7 +59,7 @@ def _app(arguments: list[str]) -> typer.Typer:
     )  # fmt: skip
     app.callback()(_root)
     for name in [arguments[0]] if arguments and arguments[0] in COMMANDS else COMMANDS:
-        app.command(name)(import_module(f".{name}", __package__).command)
+        app.command(name)(import_module(f".{_MODULES.get(name, name)}", __package__).command)
     return app
 
 

@@ -1,0 +1,135 @@
+"""`rankscope import FORMAT PATHS -o RUN`: foreign traces become an ordinary run."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rankscope.schema.errors import InputError, UnreadableFile
+
+from .arguments import JsonOption
+from .printing import console, print_json
+
+if TYPE_CHECKING:
+    from rankscope.tracer.importers.request import FileReport, Imported, Importer
+
+
+def command(
+    format: Annotated[str, typer.Argument(metavar="FORMAT", help="What the files are: kineto.")],  # noqa: A002
+    paths: Annotated[list[str], typer.Argument(metavar="PATHS", help="Files, or folders of them.")],
+    out: Annotated[str, typer.Option("-o", "--out", metavar="RUN", help="The run's folder; must not hold anything.")],
+    rank_map: Annotated[
+        str, typer.Option("--rank-map", metavar="F", help="Ranks by file: lines NAME RANK, or a JSON object.")
+    ] = "",
+    classes: Annotated[
+        str, typer.Option("--classes", metavar="F", help="Own rules for kernel names: lines CLASS PATTERN.")
+    ] = "",
+    json: JsonOption = False,
+) -> None:
+    """Turn traces of other tools into a run that every command understands.
+
+    kineto: traces of torch.profiler (json, json.gz), one file for each rank.
+
+    Example: rankscope import kineto traces/ -o imported-run
+    """
+    from rankscope.schema.kernel_classes import Classes
+    from rankscope.tracer.importers.request import Request
+    from rankscope.tracer.importers.trace_rank import read_rank_map
+
+    importer = _importer(format)
+    ranks = read_rank_map(rank_map) if rank_map else {}
+    rules = Classes(_text(classes), classes) if classes else Classes()
+    with _bar() as progress:
+        found = importer(Request(tuple(paths), out, ranks, rules, progress))
+    if json:
+        print_json(asdict(found))
+    else:
+        _draw(found)
+
+
+def _importer(name: str) -> "Importer":
+    from rankscope.tracer.importers import FORMATS
+
+    if name not in FORMATS:
+        raise InputError(f"no format {name}; there are {', '.join(FORMATS)}")
+    module, _, function = FORMATS[name].partition(":")
+    importer: Importer = getattr(import_module(f"rankscope.tracer.importers.{module}"), function)
+    return importer
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableFile(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+@contextmanager
+def _bar() -> "Iterator[Callable[[str, int, int], None]]":
+    """A progress bar on the terminal, if there is one to look at."""
+    if not sys.stderr.isatty():
+        yield lambda path, num_read, num_bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def show(path: str, num_read: int, num_bytes: int) -> None:
+            if path not in tasks:
+                tasks[path] = bar.add_task(path.rpartition("/")[2], total=num_bytes)
+            bar.update(tasks[path], completed=num_read)
+
+        yield show
+
+
+def _draw(found: "Imported") -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from .words import count
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim", show_edge=False)
+    for header in ("rank", "events", "rows", "skipped", "not believed"):
+        table.add_column(header, justify="right")
+    table.add_column("file", overflow="fold")
+    table.add_column("")
+    for item in found.files:
+        table.add_row(*_line(item))
+    screen = console()
+    with screen.capture() as drawn:
+        screen.print(table)
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+    if found.missing:
+        print(f"no file of {len(found.missing)} of {found.world_size} ranks: {_ranges(found.missing)}")
+    print(f"run {found.run_id}: {count(found.num_rows)} rows in {found.address}")
+
+
+def _line(item: "FileReport") -> tuple[Any, ...]:
+    from rich.text import Text
+
+    from .words import NONE, count
+
+    note = item.note if item.is_imported else f"left out: {item.note}"
+    return (
+        NONE if item.rank is None else str(item.rank), count(item.num_events), count(item.num_rows),
+        count(item.num_skipped), count(item.num_quarantined), item.path.rpartition("/")[2],
+        Text(note, style="yellow" if item.is_imported else "bold red"),
+    )  # fmt: skip
+
+
+def _ranges(ranks: tuple[int, ...]) -> str:
+    """(0, 1, 2, 5) is "0..2, 5"."""
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and parts[-1][1] == rank - 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    return ", ".join(str(first) if first == last else f"{first}..{last}" for first, last in parts)

@@ -1,0 +1,296 @@
+"""From one Kineto trace to rows of `kernel`, `collective`, `span` and `step`, as the hooks would have written them.
+
+A collective is a communication kernel: its device times are the kernel's, its issue is the launch. Operation and group
+come from the kernel's arguments, else the operation from the annotation around the launch ("nccl:all_reduce"), else
+from the kernel's name; where no group is told there is one for each communication stream, in the order of their
+numbers.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rankscope.schema.arrow import arrow_schema, rows_to_table
+from rankscope.schema.kernel_classes import Classes
+from rankscope.schema.paths import hash63
+from rankscope.schema.tables import TABLES
+
+from .kineto_trace import Activities, CollectiveArguments, Numbers, Table, Trace, launches, members_of
+
+OPS: Final = {
+    "allreduce": "all_reduce", "all_reduce": "all_reduce", "allreduce_coalesced": "all_reduce_coalesced",
+    "allgather": "all_gather", "all_gather": "all_gather", "_allgather_base": "all_gather_into_tensor",
+    "_all_gather_base": "all_gather_into_tensor", "all_gather_into_tensor": "all_gather_into_tensor",
+    "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
+    "allgather_coalesced": "all_gather_coalesced",
+    "reduce_scatter": "reduce_scatter", "reducescatter": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter_tensor", "reduce_scatter_tensor": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor_coalesced",
+    "all_to_all": "all_to_all", "alltoall": "all_to_all", "all_to_allv": "all_to_all_single",
+    "alltoall_base": "all_to_all_single", "alltoallv": "all_to_all_single",
+    "broadcast": "broadcast", "bcast": "broadcast", "_broadcast_oop": "broadcast", "reduce": "reduce",
+    "_reduce_oop": "reduce", "gather": "gather", "scatter": "scatter", "barrier": "barrier", "send": "send",
+    "recv": "recv",
+}  # fmt: skip
+DTYPES: Final = {
+    "Float": ("float32", 4), "Double": ("float64", 8), "Half": ("float16", 2), "BFloat16": ("bfloat16", 2),
+    "Byte": ("uint8", 1), "Char": ("int8", 1), "Short": ("int16", 2), "Int": ("int32", 4), "Long": ("int64", 8),
+    "Bool": ("bool", 1), "ComplexFloat": ("complex64", 8), "ComplexDouble": ("complex128", 16),
+    "Float8_e4m3fn": ("float8_e4m3fn", 1), "Float8_e5m2": ("float8_e5m2", 1),
+}  # fmt: skip
+_KERNEL_OP: Final = re.compile(r"(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AllToAll|SendRecv)", re.I)
+_SPANS: Final = (
+    (re.compile(r"^Optimizer\.step#|^## optimizer"), "optimizer"),
+    (re.compile(r"^## forward ##$|\.forward$"), "forward"),
+    (re.compile(r"^## backward ##$"), "backward"),
+    (re.compile(r"^enumerate\(DataLoader\)#"), "data"),
+)
+_OPERATION: Final = "nccl:"
+_HOST_COMMUNICATION: Final = re.compile(r"^(c10d::|_?c10d_functional::|gloo:|mpi:|ucc:|record_param_comms)")
+
+
+@dataclass(slots=True)
+class Told:
+    """A process group as the traces name it. members: empty where no trace says them."""
+
+    name: str
+    members: tuple[int, ...]
+    description: str | None = None
+
+
+@dataclass(slots=True)
+class RankState:
+    """What the files of one rank share: they follow one another. windows: begin and end of each file.
+
+    num_in_ring_tables: rows of tables that a live process writes to its ring, which is what coverage counts.
+    """
+
+    rank: int
+    proc: int
+    num_records: int = 0
+    num_in_ring_tables: int = 0
+    num_steps: int = 0
+    num_dropped: int = 0
+    seqs: dict[str, int] = field(default_factory=dict)
+    windows: list[tuple[int, int]] = field(default_factory=list)
+    devices: set[int] = field(default_factory=set)
+
+    def numbers(self, count: int) -> Numbers:
+        """The next `count` record numbers."""
+        first = self.num_records
+        self.num_records += count
+        return np.arange(first, first + count, dtype=np.int64)
+
+
+def rows_of(trace: Trace, state: RankState, classes: Classes, groups: dict[str, Told]) -> dict[str, pa.Table]:
+    """The rows of one file by table; `groups` and `state` gain what they did not know."""
+    activities = trace.device if len(trace.device) else trace.operators
+    found: dict[str, pa.Table] = {}
+    steps = _Steps(trace.steps, state.num_steps)
+    if len(activities):
+        is_host = not len(trace.device)
+        launched = launches(trace, np.array(activities.correlation, np.int64))
+        kinds = _host_classes(activities) if is_host else _classes(activities, classes)
+        ordinals = steps.of(np.where(launched > 0, launched, np.array(activities.start, np.int64)))
+        found["kernel"] = _kernels(activities, kinds, ordinals, state)
+        if not is_host:
+            state.devices |= {device for device in activities.device if device >= 0}
+            rows = _collectives(trace, kinds, ordinals, launched, state, groups)
+            if rows:
+                found["collective"] = rows_to_table("collective", rows)
+    if len(trace.annotations):
+        found["span"] = _spans(trace.annotations, steps, state)
+    if len(trace.steps):
+        found["step"] = _step_rows(trace.steps, state)
+        state.num_steps += len(trace.steps)
+    state.num_in_ring_tables += sum(rows.num_rows for table, rows in found.items() if TABLES[table].ring_kind)
+    return found
+
+
+class _Steps:
+    """Which step a moment belongs to."""
+
+    def __init__(self, steps: Table, first: int) -> None:
+        self._first = first
+        order = np.argsort(np.array(steps.start, np.int64), kind="stable")
+        self._start = np.array(steps.start, np.int64)[order]
+        self._end = np.array(steps.end, np.int64)[order]
+
+    def of(self, moments: Numbers) -> pa.Array:
+        """The ordinal of the step that each moment lies in; null outside of all."""
+        if not len(self._start):
+            return pa.nulls(len(moments), pa.int64())
+        at = np.searchsorted(self._start, moments, side="right") - 1
+        is_in = (at >= 0) & (moments < self._end[np.maximum(at, 0)])
+        return pa.array(at + self._first, pa.int64(), mask=~is_in)
+
+
+def _kernels(activities: Activities, kinds: pa.Array, steps: pa.Array, state: RankState) -> pa.Table:
+    count = len(activities)
+    device = np.array(activities.device, np.int64)
+    known = sorted(set(activities.device))
+    columns = {
+        **_key(state, count), "step": steps, "category": _words(activities.category, list(activities.categories)),
+        "device_uuid": _words(np.searchsorted(known, device), [None if d < 0 else f"device {d}" for d in known]),
+        "stream_id": _known(activities.stream), "start_ns": _column(activities.start),
+        "end_ns": _column(activities.end),
+        "kernel_class": kinds, "name": _words(activities.name, list(activities.names)),
+        "correlation": _known(activities.correlation),
+    }  # fmt: skip
+    return _table("kernel", columns, count)
+
+
+def _collectives(
+    trace: Trace, kinds: pa.Array, steps: pa.Array, launched: Numbers, state: RankState, groups: dict[str, Told]
+) -> list[dict[str, Any]]:
+    device = trace.device
+    names, categories = list(device.names), list(device.categories)
+    chosen = [at for at, kind in enumerate(kinds.to_pylist())
+              if kind == "communication" and categories[device.category[at]] == "kernel"]  # fmt: skip
+    chosen.sort(key=lambda at: (device.start[at], device.end[at], at))
+    streams = sorted({device.stream[at] for at in chosen if _group_name(trace.told.get(at)) is None})
+    issuers = _Issuers(trace.annotations)
+    rows = []
+    for at, record in zip(chosen, state.numbers(len(chosen)).tolist(), strict=True):
+        told = trace.told.get(at)
+        group = _group(told, streams.index(device.stream[at]) if device.stream[at] in streams else 0, groups)
+        seq = state.seqs.get(group, 0)
+        state.seqs[group] = seq + 1
+        start, end, issued = device.start[at], device.end[at], int(launched[at]) or None
+        rows.append({
+            "proc": state.proc, "rank": state.rank, "record": record, "step": steps[at].as_py(), "group_id": group,
+            "op": _op(told, issuers.of(issued), names[device.name[at]]), "seq": seq, **_sizes(told),
+            "issued_ns": issued, "device_start_ns": start, "device_end_ns": end, "completed_ns": end,
+            "state": "completed", "tier": "imported", "timing_source": "trace",
+        })  # fmt: skip
+    return rows
+
+
+class _Issuers:
+    """The annotation of an operation ("nccl:...") that a launch lies in; the innermost, where they are nested."""
+
+    def __init__(self, annotations: Table) -> None:
+        names = list(annotations.names)
+        found = sorted((annotations.start[at], annotations.end[at], names[annotations.name[at]])
+                       for at in range(len(annotations))
+                       if names[annotations.name[at]].startswith(_OPERATION))  # fmt: skip
+        self._found, self._start = found, np.array([start for start, _, _ in found], np.int64)
+
+    def of(self, moment: int | None) -> str | None:
+        if moment is None:
+            return None
+        at = int(np.searchsorted(self._start, moment, side="right")) - 1
+        for start, end, name in self._found[max(0, at - 3) : at + 1][::-1]:
+            if start <= moment <= end:
+                return name.removeprefix(_OPERATION)
+        return None
+
+
+def _op(told: CollectiveArguments | None, issuer: str | None, kernel: str) -> str:
+    for name in (told.name if told else None, issuer):
+        if name and (op := OPS.get(name.strip().lower())):
+            return op
+    found = _KERNEL_OP.search(kernel)
+    return OPS.get(found[1].lower(), "other") if found else "other"
+
+
+def _group_name(told: CollectiveArguments | None) -> str | None:
+    return str(told.group) if told is not None and told.group not in (None, "") else None
+
+
+def _group(told: CollectiveArguments | None, stream: int, groups: dict[str, Told]) -> str:
+    name = _group_name(told)
+    members = tuple(members_of(told.ranks)) if told is not None and name is not None else ()
+    label = name if name is not None else f"communication stream {stream}"
+    group = f"{hash63('imported', label, *members):016x}"
+    if group not in groups:
+        groups[group] = Told(label, members, told.description if told is not None else None)
+    return group
+
+
+def _sizes(told: CollectiveArguments | None) -> dict[str, Any]:
+    if told is None or told.dtype is None:
+        return {}
+    dtype, width = DTYPES.get(told.dtype, ("other", 0))
+    sizes = {"bytes_in": told.num_in, "bytes_out": told.num_out}
+    return {"dtype": dtype, **{key: value * width for key, value in sizes.items() if value is not None and width}}
+
+
+def _spans(annotations: Table, steps: _Steps, state: RankState) -> pa.Table:
+    names, count = list(annotations.names), len(annotations)
+    kinds = [next((kind for pattern, kind in _SPANS if pattern.search(name)), "user") for name in names]
+    columns = {
+        **_key(state, count), "step": steps.of(np.array(annotations.start, np.int64)),
+        "kind": _words(annotations.name, kinds), "name": _words(annotations.name, names),
+        "start_ns": _column(annotations.start), "end_ns": _column(annotations.end),
+    }  # fmt: skip
+    return _table("span", columns, count)
+
+
+def _step_rows(steps: Table, state: RankState) -> pa.Table:
+    names = list(steps.names)
+    rows = []
+    records = state.numbers(len(steps)).tolist()
+    for ordinal, at in enumerate(sorted(range(len(steps)), key=lambda at: (steps.start[at], at))):
+        number = names[steps.name[at]].partition("#")[2]
+        rows.append({
+            "proc": state.proc, "rank": state.rank, "record": records[ordinal], "step": state.num_steps + ordinal,
+            "global_step": int(number) if number.isdigit() else None, "start_ns": steps.start[at],
+            "end_ns": steps.end[at], "boundary": "framework",
+        })  # fmt: skip
+    return rows_to_table("step", rows)
+
+
+def _classes(activities: Activities, classes: Classes) -> pa.Array:
+    names, categories = list(activities.names), list(activities.categories)
+    pairs = np.array(activities.category, np.int64) * len(names) + np.array(activities.name, np.int64)
+    distinct, inverse = np.unique(pairs, return_inverse=True)
+    words = [classes.of(categories[pair // len(names)], names[pair % len(names)]) for pair in distinct.tolist()]
+    return _words(inverse, words)
+
+
+def _host_classes(activities: Activities) -> pa.Array:
+    words = ["communication" if _HOST_COMMUNICATION.match(name) else "compute" for name in activities.names]
+    return _words(activities.name, words)
+
+
+def _key(state: RankState, count: int) -> dict[str, Any]:
+    return {"proc": np.full(count, state.proc, np.int64), "rank": np.full(count, state.rank, np.int32),
+            "record": state.numbers(count)}  # fmt: skip
+
+
+def _words(positions: Any, words: list[Any]) -> pa.Array:
+    indices = pa.array(np.asarray(positions, np.int32))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(words, pa.string()))
+
+
+def _column(values: Any) -> npt.NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def _known(values: Any) -> pa.Array:
+    numbers = np.array(values, np.int64)
+    return pa.array(numbers, pa.int64(), mask=numbers < 0)
+
+
+def _table(table: str, columns: dict[str, Any], count: int) -> pa.Table:
+    schema = arrow_schema(table)
+    arrays = []
+    for item in schema:
+        value = columns.get(item.name)
+        array = pa.nulls(count, item.type) if value is None else pa.array(value)
+        if not array.type.equals(item.type):
+            array = _recoded(array, item.type)
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _recoded(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Dictionaries with words that occur twice, or none, become those that a column of the ontology has."""
+    if pa.types.is_dictionary(type_):
+        return array.cast(pa.string()).dictionary_encode().cast(type_)
+    return array.cast(type_)

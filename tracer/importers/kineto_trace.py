@@ -1,0 +1,304 @@
+"""One Kineto trace in memory: the device's activities, what launched them, annotations and steps, and nothing else.
+
+Held as columns of 64-bit numbers (about 60 bytes an activity), names once each; memory is bounded by one file. Times
+are nanoseconds since 1970, exact. Operators of the host are only kept where the trace has no device (they are most of
+a trace): the file is then read twice.
+
+Quarantine: an activity whose time cannot be (0, negative, or far outside everything that the host did; such records
+come from profilers that were armed again, pytorch #192021) is left out, counted, and given with its reason.
+"""
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rankscope.schema.kernel_classes import COPY_CATEGORIES, HOST_CATEGORY, KERNEL_CATEGORIES
+
+from .kineto_events import Damage, Event, Metadata, TraceFile, nanoseconds
+
+Numbers = npt.NDArray[np.int64]
+NONE: Final = -1
+"""Stands for "not told" in streams, devices and correlations."""
+STEP_PREFIX: Final = "ProfilerStep#"
+PARAMETERS: Final = "record_param_comms"
+MARGIN_NS: Final = 60_000_000_000
+"""A device activity this far outside what the host recorded, and further than the trace is long, is not believed."""
+
+_DEVICE, _LAUNCH, _ANNOTATION, _OPERATOR, _TRACE = 1, 2, 3, 4, 5
+_KINDS: Final = {
+    **dict.fromkeys((*KERNEL_CATEGORIES, *COPY_CATEGORIES, "Kernel", "Memcpy", "Memset"), _DEVICE),
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "Runtime"), _LAUNCH),
+    "user_annotation": _ANNOTATION,
+    HOST_CATEGORY: _OPERATOR, "Operator": _OPERATOR, "Trace": _TRACE,
+}  # fmt: skip
+
+
+class CollectiveArguments(msgspec.Struct, gc=False):
+    """What newer traces say of a communication kernel. num_in, num_out: elements of the tensors."""
+
+    stream: Any = None
+    device: Any = None
+    correlation: Any = None
+    name: str | None = msgspec.field(default=None, name="Collective name")
+    num_in: int | None = msgspec.field(default=None, name="In msg nelems")
+    num_out: int | None = msgspec.field(default=None, name="Out msg nelems")
+    dtype: str | None = None
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    description: str | None = msgspec.field(default=None, name="Process Group Description")
+    ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    rank: Any = msgspec.field(default=None, name="Rank")
+
+
+class _Arguments(msgspec.Struct, gc=False):
+    stream: Any = None
+    device: Any = None
+    correlation: Any = None
+
+
+@dataclass(slots=True)
+class Table:
+    """Intervals with a name. names: each once; name: its position there."""
+
+    start: "array[int]" = field(default_factory=lambda: array("q"))
+    end: "array[int]" = field(default_factory=lambda: array("q"))
+    name: "array[int]" = field(default_factory=lambda: array("i"))
+    names: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def add(self, start: int, end: int, name: str) -> None:
+        """One more interval."""
+        self.start.append(start)
+        self.end.append(end)
+        self.name.append(self.names.setdefault(name, len(self.names)))
+
+
+@dataclass(slots=True)
+class Activities(Table):
+    """Device activities; category: position in `categories`."""
+
+    stream: "array[int]" = field(default_factory=lambda: array("q"))
+    device: "array[int]" = field(default_factory=lambda: array("q"))
+    correlation: "array[int]" = field(default_factory=lambda: array("q"))
+    category: "array[int]" = field(default_factory=lambda: array("i"))
+    categories: dict[str, int] = field(default_factory=dict)
+
+    def add_device(self, start: int, end: int, name: str, category: str, arguments: Any) -> None:
+        """One more activity of a device."""
+        self.add(start, end, name)
+        self.stream.append(whole(arguments.stream))
+        self.device.append(whole(arguments.device))
+        self.correlation.append(whole(arguments.correlation))
+        self.category.append(self.categories.setdefault(category, len(self.categories)))
+
+
+@dataclass(slots=True)
+class Trace:
+    """What one file holds. told: arguments of communication kernels by position in `device`.
+
+    num_incomplete: events without a usable time. quarantined: activities left out, each with the reason.
+    """
+
+    path: str
+    metadata: Metadata = field(default_factory=Metadata)
+    damage: Damage = field(default_factory=Damage)
+    num_events: int = 0
+    num_incomplete: int = 0
+    device: Activities = field(default_factory=Activities)
+    operators: Activities = field(default_factory=Activities)
+    annotations: Table = field(default_factory=Table)
+    steps: Table = field(default_factory=Table)
+    launch_start: "array[int]" = field(default_factory=lambda: array("q"))
+    launch_correlation: "array[int]" = field(default_factory=lambda: array("q"))
+    told: dict[int, CollectiveArguments] = field(default_factory=dict)
+    comms_rank: int | None = None
+    window: list[int] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
+
+
+def read_trace(path: str, progress: Callable[[int], None] = lambda _: None) -> Trace:
+    """Read one file. progress: called with the bytes read so far. Raises UnreadableFile, OSError."""
+    trace = Trace(path)
+    _read(trace, progress, _host_and_device)
+    if not len(trace.device):
+        _read(Trace(path), lambda _: None, lambda _, event: _operator(trace, event))
+    _rebase(trace)
+    _quarantine(trace)
+    return trace
+
+
+def whole(value: Any) -> int:
+    """`value` as a number; `NONE` where it is none ("stream 7" is 7)."""
+    if type(value) is int:
+        return int(value)
+    text = str(value).rpartition(" ")[2]
+    return int(text) if text.isdigit() else NONE
+
+
+def launches(trace: Trace, correlation: Numbers) -> Numbers:
+    """When each of `correlation` was launched; 0 where that is not known."""
+    known = np.array(trace.launch_correlation, np.int64)
+    order = np.argsort(known, kind="stable")
+    known, times = known[order], np.array(trace.launch_start, np.int64)[order]
+    if not len(known):
+        return np.zeros(len(correlation), np.int64)
+    at = np.minimum(np.searchsorted(known, correlation), len(known) - 1)
+    return np.where((known[at] == correlation) & (correlation > 0), times[at], 0)
+
+
+def _read(trace: Trace, progress: Callable[[int], None], take: Callable[[Trace, Event], None]) -> None:
+    file = TraceFile(trace.path)
+    for events in file.batches():
+        for event in events:
+            take(trace, event)
+        progress(file.num_read)
+    trace.metadata, trace.damage, trace.num_events = file.metadata, file.damage, file.num_events
+
+
+def _host_and_device(trace: Trace, event: Event) -> None:
+    try:
+        kind = _KINDS.get(event.cat)
+    except TypeError:  # the category is a list or an object
+        kind = None
+    if kind is None:
+        return
+    if kind == _LAUNCH:
+        _launch(trace, event)
+    elif kind == _DEVICE:
+        _device(trace, event)
+    elif kind != _OPERATOR or (type(event.name) is str and event.name.startswith(STEP_PREFIX)):
+        _annotation(trace, event, kind)
+    elif event.name == PARAMETERS and trace.comms_rank is None:
+        trace.comms_rank = _rank_told(event)
+
+
+def _device(trace: Trace, event: Event) -> None:
+    start, duration = nanoseconds(bytes(event.ts)), nanoseconds(bytes(event.dur))
+    if start is None or duration is None or duration < 0:
+        trace.num_incomplete += 1
+        return
+    name, category = str(event.name), str(event.cat)
+    arguments: Any = _decoded(event, _DEVICE_ARGUMENTS, _Arguments)
+    if category[0] in "kK" and (b"Collective name" in bytes(event.args) or "nccl" in name[:24]):
+        arguments = _decoded(event, _COLLECTIVE_ARGUMENTS, CollectiveArguments)
+        trace.told[len(trace.device)] = arguments
+    trace.device.add_device(start, start + duration, name, _CATEGORIES.get(category, category), arguments)
+
+
+def _launch(trace: Trace, event: Event) -> None:
+    start = nanoseconds(bytes(event.ts))
+    correlation = whole(_decoded(event, _DEVICE_ARGUMENTS, _Arguments).correlation)
+    if start is not None and correlation > 0:
+        trace.launch_start.append(start)
+        trace.launch_correlation.append(correlation)
+
+
+def _annotation(trace: Trace, event: Event, kind: int) -> None:
+    start, duration = nanoseconds(bytes(event.ts)), nanoseconds(bytes(event.dur))
+    if start is None or duration is None or duration < 0:
+        trace.num_incomplete += 1
+        return
+    name = str(event.name)
+    if kind == _TRACE:
+        trace.window += [start, start + duration]
+    else:
+        table = trace.steps if name.startswith(STEP_PREFIX) else trace.annotations
+        table.add(start, start + duration, name)
+
+
+def _operator(trace: Trace, event: Event) -> None:
+    if event.cat not in (HOST_CATEGORY, "Operator") or str(event.name).startswith(STEP_PREFIX):
+        return
+    start, duration = nanoseconds(bytes(event.ts)), nanoseconds(bytes(event.dur))
+    if start is not None and duration is not None and duration >= 0:
+        trace.operators.add_device(start, start + duration, str(event.name), HOST_CATEGORY, _Arguments())
+
+
+def _decoded(event: Event, decode: Callable[[bytes], Any], empty: Callable[[], Any]) -> Any:
+    try:
+        return decode(bytes(event.args)) if bytes(event.args) else empty()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return empty()
+
+
+def _rank_told(event: Event) -> int | None:
+    """The global rank, from the rank inside a group and the group's members."""
+    arguments: CollectiveArguments = _decoded(event, _COLLECTIVE_ARGUMENTS, CollectiveArguments)
+    inside, members = whole(arguments.rank), members_of(arguments.ranks)
+    return members[inside] if 0 <= inside < len(members) else None
+
+
+def members_of(text: Any) -> list[int]:
+    """The members of a group as a trace writes them: "[0, 1]". Empty where they are not told, or cut short ("...")."""
+    try:
+        members = msgspec.json.decode(text.encode(), type=list[int]) if isinstance(text, str) else text
+    except msgspec.DecodeError:
+        return []
+    return members if isinstance(members, list) and all(type(member) is int for member in members) else []
+
+
+def _rebase(trace: Trace) -> None:
+    """Add the base time, which stands behind the events, to every time."""
+    base = trace.metadata.base_ns
+    trace.window = [moment + base for moment in trace.window]
+    if not base:
+        return
+    for table in (trace.device, trace.operators, trace.annotations, trace.steps):
+        table.start = _shifted(table.start, base)
+        table.end = _shifted(table.end, base)
+    trace.launch_start = _shifted(trace.launch_start, base)
+
+
+def _shifted(times: "array[int]", base: int) -> "array[int]":
+    return array("q", (np.frombuffer(times, np.int64) + base).tobytes() if len(times) else b"")
+
+
+def _quarantine(trace: Trace) -> None:
+    device = trace.device
+    if not len(device):
+        return
+    start, end = np.array(device.start, np.int64), np.array(device.end, np.int64)
+    low, high = _believable(trace, start)
+    launched = launches(trace, np.array(device.correlation, np.int64))
+    is_before = (launched > 0) & (start < launched - MARGIN_NS)
+    is_bad = (start <= trace.metadata.base_ns) | (start < low) | (end > high) | is_before
+    if not is_bad.any():
+        return
+    names = list(device.names)
+    for position in np.flatnonzero(is_bad)[:3]:
+        away = max(low - int(start[position]), int(end[position]) - high, 0) / 1e9
+        trace.quarantined.append(f"{names[device.name[position]]}: {away:.0f} s outside the trace")
+    trace.quarantined += [""] * (int(is_bad.sum()) - len(trace.quarantined))
+    _keep(trace, ~is_bad)
+
+
+def _believable(trace: Trace, start: Numbers) -> tuple[int, int]:
+    """The times between which an activity is believed."""
+    moments = [*trace.window, *trace.launch_start, *trace.steps.start, *trace.steps.end]
+    if moments:
+        low, high = min(moments), max(moments)
+    else:
+        low = high = int(np.median(start))
+    margin = max(MARGIN_NS, high - low)
+    return low - margin, high + margin
+
+
+def _keep(trace: Trace, kept: npt.NDArray[np.bool_]) -> None:
+    device = trace.device
+    positions = np.cumsum(kept) - 1
+    trace.told = {int(positions[at]): told for at, told in trace.told.items() if kept[at]}
+    for column in ("start", "end", "stream", "device", "correlation", "name", "category"):
+        values = getattr(device, column)
+        typed = np.frombuffer(values, np.int64 if values.typecode == "q" else np.int32)
+        setattr(device, column, array(values.typecode, typed[kept].tobytes()))
+
+
+_DEVICE_ARGUMENTS: Final = msgspec.json.Decoder(_Arguments).decode
+_COLLECTIVE_ARGUMENTS: Final = msgspec.json.Decoder(CollectiveArguments).decode
+_CATEGORIES: Final = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}

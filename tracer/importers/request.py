@@ -1,0 +1,77 @@
+"""What an importer is asked, and what it answers: the same for every format."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from rankscope.schema.errors import NotARun, UnreadableFile
+from rankscope.schema.kernel_classes import Classes
+
+from .trace_rank import RankMap
+
+
+def _silent(path: str, num_read: int, num_bytes: int) -> None:
+    """No progress is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """paths: files and folders. out: the run's folder or address. progress: (file, bytes read, its size)."""
+
+    paths: tuple[str, ...]
+    out: str
+    ranks: RankMap = field(default_factory=dict)
+    classes: Classes = field(default_factory=Classes)
+    progress: Callable[[str, int, int], None] = _silent
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """One file. note: why it was left out, or what was wrong with it; "" if nothing was."""
+
+    path: str
+    rank: int | None
+    num_events: int
+    num_rows: int
+    num_skipped: int
+    num_quarantined: int
+    is_imported: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What was written. missing: ranks below the job's size of which there is no file."""
+
+    run_id: str
+    address: str
+    files: tuple[FileReport, ...]
+    num_rows: int
+    world_size: int
+    missing: tuple[int, ...]
+
+
+class Importer(Protocol):
+    """Reads one format and writes a run. Raises InputError if nothing could be imported."""
+
+    def __call__(self, request: Request, /) -> Imported: ...
+
+
+def files_of(paths: tuple[str, ...], endings: tuple[str, ...]) -> list[str]:
+    """The files that `paths` name, those in folders by their ending; sorted, each once.
+
+    Raises UnreadableFile (a path that is not there), NotARun (no file at all).
+    """
+    found: dict[str, None] = {}
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = (item for item in path.rglob("*") if item.is_file() and item.name.endswith(endings))
+            found |= dict.fromkeys(sorted(map(str, inside)))
+        elif path.exists():
+            found[str(path)] = None
+        else:
+            raise UnreadableFile(f"{path}: no such file or folder")
+    if not found:
+        raise NotARun(f"{', '.join(paths)}: no file that ends in {' or '.join(endings)}")
+    return list(found)

@@ -1,0 +1,45 @@
+"""Which rank wrote a trace: what the user says, the trace's metadata, its collectives' arguments, its file's name."""
+
+import json
+import re
+from pathlib import PurePath
+from typing import Final
+
+from rankscope.schema.errors import UnreadableFile
+
+RankMap = dict[str, int]
+_IN_NAME: Final = re.compile(r"(?:^|[^a-z])rank[-_. ]?(\d+)", re.IGNORECASE)
+_WORKER: Final = re.compile(r"(?:^|[^a-z])worker[-_]?(\d+)(?!\d)", re.IGNORECASE)
+
+
+def read_rank_map(path: str) -> RankMap:
+    """Ranks by file name: lines "NAME RANK", or a JSON object. Raises UnreadableFile."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        if text.lstrip().startswith("{"):
+            return {str(name): _rank(rank, path) for name, rank in json.loads(text).items()}
+        lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        return {" ".join(words[:-1]): _rank(words[-1], path) for words in lines}
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UnreadableFile(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def rank_of(path: str, ranks: RankMap, in_metadata: int | None, in_collectives: int | None) -> int | None:
+    """The rank of the trace at `path`; None where nothing tells it."""
+    name = PurePath(path).name
+    for key in (path, name, name.removesuffix(".gz"), name.split(".", 1)[0]):
+        if key in ranks:
+            return ranks[key]
+    if in_metadata is not None:
+        return in_metadata
+    if in_collectives is not None:
+        return in_collectives
+    found = _IN_NAME.search(name) or _WORKER.search(name)
+    return int(found[1]) if found else None
+
+
+def _rank(value: object, path: str) -> int:
+    if isinstance(value, int | str) and str(value).isdigit():
+        return int(value)
+    raise UnreadableFile(f"{path}: {value!r} is no rank; a line is a file's name and its rank")
