@@ -55,8 +55,8 @@ def command(
     for run in done.deleted:
         moment = datetime.fromtimestamp(run.written_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M")
         print(f"{verb} {run.run_id}, last written {moment}, {size(run.num_bytes)}: {run.path}")
-    for path, why in done.left_alone:
-        print(f"left alone {path}: {why}")
+    for place, why in done.left_alone:
+        print(f"left alone {place}: {why}")
     print(f"{verb} {len(done.deleted):,} of {len(found):,} runs, {size(done.freed_bytes)}")
 
 

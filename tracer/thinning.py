@@ -85,7 +85,8 @@ class Thinning:
         self._last_step[incarnation] = max(self._last_step.get(incarnation, -1), int(steps.max()))
         firsts, one_in = self._schedule[incarnation]
         place = np.searchsorted(np.asarray(firsts), steps, side="right") - 1
-        return (steps < 0) | (steps % np.asarray(one_in)[np.maximum(place, 0)] == 0)
+        kept: npt.NDArray[np.bool_] = (steps < 0) | (steps % np.asarray(one_in)[np.maximum(place, 0)] == 0)
+        return kept
 
 
 def one_in_of(share: float) -> int:

@@ -10,11 +10,15 @@ Standard library only, for any Python 3: the job's interpreter need not be the o
 import os
 import sys
 
+TYPE_CHECKING = False  # typing itself would cost every process of the job some ms
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class _TorchFinder:
     """First of `sys.meta_path` until torch was imported."""
 
-    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         """The spec that the other finders give for torch, with a loader that tells when torch is whole."""
         if name != "torch":
             return None
@@ -31,17 +35,17 @@ class _TorchFinder:
 class _TorchLoader:
     """Stands for torch's own loader while torch is imported; the module never sees it."""
 
-    def __init__(self, original, finder):  # type: ignore[no-untyped-def]
+    def __init__(self, original: "Any", finder: _TorchFinder) -> None:
         self._original, self._finder = original, finder
 
-    def __getattr__(self, name):  # type: ignore[no-untyped-def]
+    def __getattr__(self, name: str) -> "Any":
         return getattr(self._original, name)
 
-    def create_module(self, spec):  # type: ignore[no-untyped-def]
+    def create_module(self, spec: "Any") -> "Any":
         """As torch's own loader does."""
         return self._original.create_module(spec)
 
-    def exec_module(self, module):  # type: ignore[no-untyped-def]
+    def exec_module(self, module: "Any") -> None:
         """As torch's own loader does; then, if torch is whole, the process is observed if it is a rank."""
         module.__spec__.loader = module.__loader__ = self._original
         self._original.exec_module(module)
@@ -50,7 +54,7 @@ class _TorchLoader:
             _observe()
 
 
-def _observe():  # type: ignore[no-untyped-def]
+def _observe() -> None:
     """Attach, if this process is a rank. Never raises."""
     try:
         from rankscope.tracer.rank_or_not import claim_rank
@@ -63,14 +67,14 @@ def _observe():  # type: ignore[no-untyped-def]
         _say("off: {}: {}".format(type(error).__name__, error))  # noqa: UP032
 
 
-def _say(text):  # type: ignore[no-untyped-def]
+def _say(text: str) -> None:
     try:
         sys.stderr.write("rankscope: " + text + "\n")
     except Exception:  # noqa: BLE001 - there may be no standard error
         return
 
 
-def _chain():  # type: ignore[no-untyped-def]
+def _chain() -> None:
     """Take this folder off the path, and run the `sitecustomize` that stands behind it, under that name."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
@@ -87,5 +91,5 @@ def _chain():  # type: ignore[no-untyped-def]
 
 if __name__ == "sitecustomize":
     if os.environ.get("RANKSCOPE", "").strip() != "0":
-        sys.meta_path.insert(0, _TorchFinder())  # type: ignore[no-untyped-call, arg-type]
-    _chain()  # type: ignore[no-untyped-call]
+        sys.meta_path.insert(0, _TorchFinder())
+    _chain()
