@@ -14,8 +14,8 @@ from typing import Final
 
 from .python_command import python_command
 
-CLAIM: Final = "RANKSCOPE_CLAIMED"
-"""<pid> <rank variables>, of the nearest ancestor that claimed to be a rank."""
+CLAIM: Final = "_RANKSCOPE_CLAIMED"
+"""<pid> <rank variables>, of the nearest ancestor that claimed to be a rank. Not a setting, so not in the manifest."""
 LAUNCHERS: Final = frozenset({"torchrun", "accelerate", "accelerate-launch", "deepspeed", "pip", "pip3", "ray"})
 LAUNCHER_MODULES: Final = (
     "torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic", "accelerate",

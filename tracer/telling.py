@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-TOLD: Final = "RANKSCOPE_TOLD"
+TOLD: Final = "_RANKSCOPE_TOLD"
 """Path of the file."""
 
 

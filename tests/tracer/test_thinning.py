@@ -1,8 +1,15 @@
 """Over the budget whole steps are left out, the same for every rank, and the capture says so."""
 
+from collections import Counter
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
+from node import make_node
 
+from rankscope.analyzers.coverage import coverage
+from rankscope.analyzers.run import Run
+from rankscope.tracer.agent import NodeAgent
 from rankscope.tracer.thinning import MAX_ONE_IN, Thinning, one_in_of
 
 
@@ -58,3 +65,34 @@ def test_it_is_told_once_and_at_the_end():
     thinning.thin("collective", 0, rows(2, 3))
     last = thinning.row(1, 4, is_last=True)
     assert last is not None and last["num_dropped"] == 1
+
+
+def test_the_agent_keeps_whole_steps_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes, drained one after the other; what the first one left is over half of the budget."""
+    monkeypatch.setenv("RANKSCOPE_BUDGET_BYTES", "100K")
+    node = make_node(tmp_path, monkeypatch)
+    agent = NodeAgent(node.folder)
+    for rank in range(2):
+        process = node.rank(rank, world_size=2)
+        for step in range(100 * rank, 100 * rank + 100):
+            for _ in range(3):
+                process.close(process.open(step=step))
+            process.step(step)
+        process.exit()
+        process.drop()
+        agent._look()
+        agent._pass()
+    assert agent._leave()
+    kept = Counter((row["rank"], row["step"]) for row in node.sealed("collective"))
+    assert set(kept.values()) == {3}  # whole steps
+    assert {step for rank, step in kept if rank == 0} == set(range(100))
+    later = {step for rank, step in kept if rank == 1}
+    assert 0 < len(later) <= 50 and len({step % 2 for step in later}) == 1
+    assert len(node.sealed("step")) == 200
+    told = [row for row in node.sealed("capture") if row["hook"] == "budget"]
+    assert max(row["num_dropped"] for row in told) == 3 * (100 - len(later)) and "in 1 step of " in told[0]["why"]
+    with Run.open(str(node.run_dir)) as run:
+        found = coverage(run)
+    assert found.dropped.value == 3 * (100 - len(later))
+    assert [hook.why for hook in found.hooks if hook.hook == "budget" and "RANKSCOPE_BUDGET_BYTES" in hook.why]
+    node.check_intact()
