@@ -2,12 +2,17 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import fake_rank
 import pytest
 from command_line import Command
 from run_builder import RunBuilder, healthy_run
+
+from rankscope.schema.paths import local_base
 
 DAY = 86_400
 
@@ -85,3 +90,25 @@ def test_a_run_that_another_host_writes_is_left_alone(rankscope: Command, tmp_pa
 def test_wrong_usage_is_one_line(rankscope: Command, arguments: list[str]) -> None:
     ran = rankscope("prune", *arguments)
     assert ran.status == 2 and ran.out == "" and ran.err.count("\n") == 1
+
+
+def test_a_run_with_a_living_process_is_left_alone(rankscope: Command, tmp_path: Path) -> None:
+    """Its directory looks old and sealed; the process has yet to write to it. Once dead, its local files go too."""
+    run = aged(tmp_path / "runs" / "living", 40, "living")
+    folder, witness = local_base() / "launch", tmp_path / "witness"
+    settings = {"folder": str(folder), "run_dir": str(run), "rank": 0, "boot_id": fake_rank.BOOT_ID, "rate": 1,
+                "seconds": 600, "witness": str(witness)}  # fmt: skip
+    process = subprocess.Popen([sys.executable, fake_rank.__file__, json.dumps(settings)])
+    try:
+        deadline = time.monotonic() + 60
+        while not witness.exists() or not witness.read_bytes():
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.02)
+        done = json.loads(rankscope("prune", str(run.parent), "--older-than", "1d", "--json").out)
+        assert done["deleted"] == [] and done["left_alone"][0]["why"] == "it is running on this machine"
+    finally:
+        process.kill()
+        process.wait()
+    assert list(folder.glob("*.journal"))
+    assert rankscope("prune", str(run.parent), "--older-than", "1d").out.startswith("deleted living, ")
+    assert not run.exists() and not [*folder.glob("*.journal"), *folder.glob("*.ring")]

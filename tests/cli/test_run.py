@@ -81,6 +81,14 @@ def test_the_job_does_not_outlive_a_kill() -> None:
     job.stdout.close()
 
 
+def test_a_job_that_stops_stops_us_until_both_go_on() -> None:
+    job = subprocess.Popen([RANKSCOPE, "run", "--", "sh", "-c", "kill -STOP $$; echo resumed; exit 4"], text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
+    assert os.WIFSTOPPED(os.waitpid(job.pid, os.WUNTRACED)[1])
+    job.send_signal(signal.SIGCONT)
+    assert job.communicate(timeout=60)[0] == "resumed\n" and job.returncode == 4
+
+
 def test_the_users_sitecustomize_runs_under_its_name(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("NAME = __name__, __file__\n")
     show = "import sys, sitecustomize; print(sitecustomize.NAME); print(*sys.path, sep='\\n')"
