@@ -54,7 +54,9 @@ class CollectiveArguments(msgspec.Struct, gc=False):
     rank: Any = msgspec.field(default=None, name="Rank")
 
 
-class _Arguments(msgspec.Struct, gc=False):
+class Arguments(msgspec.Struct, gc=False):
+    """What every activity of a device may say of itself."""
+
     stream: Any = None
     device: Any = None
     correlation: Any = None
@@ -175,7 +177,7 @@ def _host_and_device(trace: Trace, event: Event) -> None:
     elif kind != _OPERATOR or (type(event.name) is str and event.name.startswith(STEP_PREFIX)):
         _annotation(trace, event, kind)
     elif event.name == PARAMETERS and trace.comms_rank is None:
-        trace.comms_rank = _rank_told(event)
+        trace.comms_rank = rank_told(event)
 
 
 def _device(trace: Trace, event: Event) -> None:
@@ -184,7 +186,7 @@ def _device(trace: Trace, event: Event) -> None:
         trace.num_incomplete += 1
         return
     name, category = str(event.name), str(event.cat)
-    arguments: Any = _decoded(event, _DEVICE_ARGUMENTS, _Arguments)
+    arguments: Any = _decoded(event, _DEVICE_ARGUMENTS, Arguments)
     if category[0] in "kK" and (b"Collective name" in bytes(event.args) or "nccl" in name[:24]):
         arguments = _decoded(event, _COLLECTIVE_ARGUMENTS, CollectiveArguments)
         trace.told[len(trace.device)] = arguments
@@ -193,7 +195,7 @@ def _device(trace: Trace, event: Event) -> None:
 
 def _launch(trace: Trace, event: Event) -> None:
     start = nanoseconds(bytes(event.ts))
-    correlation = whole(_decoded(event, _DEVICE_ARGUMENTS, _Arguments).correlation)
+    correlation = whole(_decoded(event, _DEVICE_ARGUMENTS, Arguments).correlation)
     if start is not None and correlation > 0:
         trace.launch_start.append(start)
         trace.launch_correlation.append(correlation)
@@ -217,7 +219,7 @@ def _operator(trace: Trace, event: Event) -> None:
         return
     start, duration = nanoseconds(bytes(event.ts)), nanoseconds(bytes(event.dur))
     if start is not None and duration is not None and duration >= 0:
-        trace.operators.add_device(start, start + duration, str(event.name), HOST_CATEGORY, _Arguments())
+        trace.operators.add_device(start, start + duration, str(event.name), HOST_CATEGORY, Arguments())
 
 
 def _decoded(event: Event, decode: Callable[[bytes], Any], empty: Callable[[], Any]) -> Any:
@@ -227,7 +229,7 @@ def _decoded(event: Event, decode: Callable[[bytes], Any], empty: Callable[[], A
         return empty()
 
 
-def _rank_told(event: Event) -> int | None:
+def rank_told(event: Event) -> int | None:
     """The global rank, from the rank inside a group and the group's members."""
     arguments: CollectiveArguments = _decoded(event, _COLLECTIVE_ARGUMENTS, CollectiveArguments)
     inside, members = whole(arguments.rank), members_of(arguments.ranks)
@@ -299,6 +301,6 @@ def _keep(trace: Trace, kept: npt.NDArray[np.bool_]) -> None:
         setattr(device, column, array(values.typecode, typed[kept].tobytes()))
 
 
-_DEVICE_ARGUMENTS: Final = msgspec.json.Decoder(_Arguments).decode
+_DEVICE_ARGUMENTS: Final = msgspec.json.Decoder(Arguments).decode
 _COLLECTIVE_ARGUMENTS: Final = msgspec.json.Decoder(CollectiveArguments).decode
 _CATEGORIES: Final = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}

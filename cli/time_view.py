@@ -1,0 +1,126 @@
+"""Where the time went, on a terminal; nothing is computed here."""
+
+from collections import defaultdict
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rankscope.analyzers.time import CUDA_HOST, DEVICE, HOST, PARTS, NameTime, Timeline, Times
+
+from .words import NONE, count, duration, share
+
+MAX_NAMES: Final = 4
+MAX_SUSPECTS: Final = 5
+NAME_COLUMNS: Final = 72
+BAR_COLUMNS: Final = 24
+_LETTERS: Final = dict(zip(PARTS, "█▓▒░·", strict=True))
+_COLUMNS: Final = {
+    DEVICE: ("time.span", *PARTS, "ratio.overlap", "ratio.communication_computation"),
+    HOST: ("time.span", "time.compute", "time.host_wait", "time.exposed_other", "time.communication", "ratio.overlap",
+           "ratio.communication_computation"),
+    CUDA_HOST: ("time.span", "time.host_wait", "time.communication", "time.exposed_communication", "time.compute"),
+}  # fmt: skip
+_HEADERS: Final = {
+    "time.span": "span", "time.compute": "compute", "time.exposed_communication": "exposed comm.",
+    "time.exposed_copy": "exposed copies", "time.exposed_other": "other", "time.idle": "idle",
+    "time.host_wait": "host-visible waits", "time.communication": "communication", "ratio.overlap": "overlap",
+    "ratio.communication_computation": "comm./compute",
+}  # fmt: skip
+_NOTES: Final = {
+    DEVICE: "device timeline: █ compute ▓ exposed communication ▒ exposed copies ░ other · idle",
+    HOST: "counted steps, as the host saw them: compute is forward, backward and optimizer without the waits in them",
+    CUDA_HOST: "counted steps of a CUDA job: host times say when work was launched, not when it ran",
+}  # fmt: skip
+
+
+def time_section(found: Times) -> RenderableType:
+    """A table of the ranks, then what counted as what, and the names that deserve a look."""
+    if not found.timelines:
+        return Text(f"{NONE}  {found.reason}")
+    parts: list[RenderableType] = []
+    for kind in (DEVICE, HOST, CUDA_HOST):
+        chosen = [timeline for timeline in found.timelines if timeline.kind == kind]
+        if chosen:
+            parts += [_ranks(kind, chosen), Text(_NOTES[kind], style="dim"), *_reasons(chosen)]
+    if found.names:
+        parts += [Text(""), _names(found.names)]
+    return Group(*parts, *_suspects(found.suspects))
+
+
+def _ranks(kind: str, timelines: list[Timeline]) -> RenderableType:
+    columns = _COLUMNS[kind]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
+    table.add_column("rank", justify="right")
+    has_devices = any("device" in line.measurements["time.span"].scope for line in timelines)
+    if has_devices:
+        table.add_column("device")
+    for name in columns:
+        table.add_column(_HEADERS[name], justify="right")
+    if kind == DEVICE:
+        table.add_column("")
+    for line in timelines:
+        cells = [NONE if line.rank is None else str(line.rank), *([line.device] if has_devices else [])]
+        cells += [_cell(line, name) for name in columns]
+        table.add_row(*cells, *([_bar(line)] if kind == DEVICE else []))
+    return table
+
+
+def _cell(line: Timeline, name: str) -> str:
+    value = line.value(name)
+    if value is None or name == "time.span":
+        return duration(value)
+    if name == "ratio.communication_computation":
+        return f"{value:.3f}"
+    if name == "ratio.overlap":
+        return share(value)
+    span = line.value("time.span")
+    return f"{duration(value)} {share(value / span)}" if span else duration(value)
+
+
+def _bar(line: Timeline) -> str:
+    span = line.value("time.span") or 1
+    text, at, drawn = "", 0.0, 0
+    for name in PARTS:
+        at += (line.value(name) or 0) / span * BAR_COLUMNS
+        text += _LETTERS[name] * (round(at) - drawn)
+        drawn = max(drawn, round(at))
+    return text
+
+
+def _reasons(timelines: list[Timeline]) -> list[Text]:
+    """Why numbers are missing, each reason once."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in timelines:
+        for name, item in line.measurements.items():
+            if item.value is None and _HEADERS.get(name) and _HEADERS[name] not in found[item.reason]:
+                found[item.reason].append(_HEADERS[name])
+    return [Text(f"{NONE} {', '.join(names)}: {reason}", style="dim") for reason, names in found.items()]
+
+
+def _names(names: tuple[NameTime, ...]) -> RenderableType:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
+    for header, justify in (("counted as", "left"), ("times", "right"), ("sum", "right"), ("name", "left")):
+        table.add_column(header, justify=justify)  # type: ignore[arg-type]
+    by_class: dict[str, list[NameTime]] = defaultdict(list)
+    for item in names:
+        by_class[item.kernel_class].append(item)
+    for kernel_class, items in by_class.items():
+        for item in items[:MAX_NAMES]:
+            table.add_row(kernel_class, count(item.num), duration(item.total_ns), item.name[:NAME_COLUMNS])
+        rest = items[MAX_NAMES:]
+        if rest:
+            total = duration(sum(item.total_ns for item in rest))
+            table.add_row(kernel_class, count(sum(item.num for item in rest)), total, f"{len(rest):,} more names")
+    return table
+
+
+def _suspects(suspects: tuple[NameTime, ...]) -> list[Text]:
+    if not suspects:
+        return []
+    lines = [Text(f"counted as compute, but named like communication ({len(suspects)} names); "
+                  "mend it with rankscope import --classes:", style="yellow")]  # fmt: skip
+    lines += [Text(f"  {duration(item.total_ns):>8}  {item.name[:NAME_COLUMNS]}") for item in suspects[:MAX_SUSPECTS]]
+    return lines
