@@ -38,7 +38,7 @@ WITH steps AS (
     FROM step WHERE end_ns >= start_ns GROUP BY incarnation),
 ends AS (
     SELECT incarnation, CAST(count(DISTINCT boot_id) AS BIGINT) AS num_boots, min(boot_id) AS boot_id,
-        CAST(count(*) FILTER (WHERE exit_kind = 'killed') AS BIGINT) AS num_killed
+        CAST(count(*) FILTER (WHERE exit_kind IN ('killed', 'failed')) AS BIGINT) AS num_killed
     FROM process GROUP BY incarnation)
 SELECT s.incarnation, s.first_ns, s.last_ns, s.first_end_ns, s.num_steps, s.num_global, e.num_boots, e.boot_id, e.num_killed
 FROM steps s LEFT JOIN ends e USING (incarnation) ORDER BY s.incarnation;

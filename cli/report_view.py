@@ -141,7 +141,7 @@ def _ranks(report: Report) -> RenderableType:
 
 
 def _rank_cells(line: RankLine, wait: Measurement | None, report: Report) -> tuple[RenderableType, ...]:
-    end = Text(line.exit_kind, style="bold red" if line.exit_kind == "killed" else "")
+    end = Text(line.exit_kind, style="bold red" if line.exit_kind in ("killed", "failed") else "")
     waited = NONE if wait is None or wait.value is None else f"{duration(int(wait.value) / wait.n)} a step"
     return (
         Text(NONE if line.rank is None else str(line.rank)),

@@ -46,7 +46,8 @@ PROCESS: Final = Table("process", "entity", "a process of the run in one incarna
     Column("cpu_affinity", "list<int64>", "CPUs it may run on"),
     Column("numa_nodes", "list<int64>", "NUMA nodes of these"),
     Column("nics", "json", "NICs its traffic can use"),
-    Column("exit_kind", "string", "clean, killed (lock gone without an exit line), running"),
+    Column("exit_kind", "string", "clean, failed (by an exception that nothing caught), killed (lock gone without an "
+           "exit line), running"),
     count("num_records", "ring records claimed, as far as known"),
     count("num_dropped", "overwritten before they were read"),
     count("ended_ns", "CLOCK_MONOTONIC of its exit line", unit="ns"),

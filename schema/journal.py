@@ -14,9 +14,9 @@ Each line is {"k": kind, "t": CLOCK_MONOTONIC ns, ...}. Kinds and their other ke
     thread   id, native, name              thread index in record headers
     hook     hook, index, tier, is_on, why a hook was installed, reduced or switched off; index: its counters
     clock    columns of table clock
-    row      table, row                    a row of a table that has no ring records (checkpoint, artifact, incident, ...)
+    row      table, row                    a row of a table that has no ring records (checkpoint, artifact, ...)
     note     text                          one line for the reader of the report
-    exit     num_records                   clean end
+    exit     num_records, error            the end; error: type of the exception that nothing caught, if that was it
 
 A line cut off by a crash is not a line; readers skip what does not parse and count it.
 """

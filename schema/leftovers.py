@@ -108,7 +108,7 @@ def process_tables(state: ProcessState, alive: bool, problems: list[str]) -> dic
             num_records = num_records if num_records is not None else (int(numbers[-1]) + 1 if len(numbers) else 0)
             rows += capture_rows(state, counters, _last_moment(state, records))
             _decode_ring(state, records, numbers, found)
-    exit_kind = "running" if alive else ("killed" if state.ended_ns is None else "clean")
+    exit_kind = "running" if alive else state.exit_kind
     rows += process_rows(state, exit_kind, num_records, 0)
     for key, table in _row_tables(state.node, rows).items():
         found.setdefault(key, []).append(table)

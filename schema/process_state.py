@@ -71,6 +71,7 @@ class ProcessState:
     num_bad_lines: int = 0
     num_records: int | None = None
     ended_ns: int | None = None
+    error: str | None = None
     last_ns: int = 0
 
     def feed(self, lines: Iterable[JournalLine | None]) -> None:
@@ -105,6 +106,13 @@ class ProcessState:
         return self.ring_path if self.ring_capacity else self.path
 
     @property
+    def exit_kind(self) -> str:
+        """How it ended, once it is known to have: see column exit_kind of table process."""
+        if self.ended_ns is None:
+            return "killed"
+        return "failed" if self.error else "clean"
+
+    @property
     def run(self) -> RunRef | None:
         """The run of its last join; None if it never joined."""
         return RunRef(self.joins[-1].run_id, self.joins[-1].run_dir) if self.joins else None
@@ -135,7 +143,7 @@ class ProcessState:
         elif line.kind == "thread":
             self.names.threads[int(body["id"])] = int(body["native"])
         elif line.kind == "exit":
-            self.ended_ns, self.num_records = line.time_ns, body.get("num_records")
+            self.ended_ns, self.num_records, self.error = line.time_ns, body.get("num_records"), body.get("error")
         else:
             self._take_row(line)
 

@@ -175,7 +175,7 @@ class ProcessDrain:
         batch.rows += journal_rows(state, state.rows)
         state.rows.clear()
         if is_last or len(state.joins) > self._num_joins:
-            exit_kind = "running" if not is_last else ("killed" if state.ended_ns is None else "clean")
+            exit_kind = state.exit_kind if is_last else "running"
             batch.rows += [node_row(state), *process_rows(state, exit_kind, self._num_records(), self._num_dropped())]
             self._num_joins = len(state.joins)
         if self.ring is not None and (is_last or now_ns - self._captured_ns >= CAPTURE_NS):

@@ -21,7 +21,7 @@ from rankscope.hooks.spans import SpanLog
 from rankscope.schema import paths, ring
 from rankscope.schema.errors import CaptureError
 
-from . import clock, describing, identity, ring_file
+from . import clock, describing, ending, identity, ring_file
 from .guarding import NAME, SessionGuard
 from .installing import install_hooks
 from .joining import Joining
@@ -48,7 +48,7 @@ class Session:
         self.settings, self._home, self._ordinal = settings, _home(), ordinal
         self._journal, self._undo = Journal(), ExitStack()
         self._is_over, self._is_fork, self._is_described, self._clock_ns = False, False, False, 0
-        self._attached_s = time.monotonic()
+        self._attached_s, self._error = time.monotonic(), ""
         self.recorder = RingRecorder(self, self._journal)
         self._guard = SessionGuard(self.recorder, NAME)
         self._identify()
@@ -126,7 +126,7 @@ class Session:
             return None
         made = self._make_ring()
         self._guard.run(self._tick_clock)
-        _at_multiprocessing_exit(self.finish)
+        _at_multiprocessing_exit(self._finish_in_child)
         self._watch = Watch(self.folder, self.settings.agent, self._attached_s, self._tick, self._guard.failed)
         self._guard.run(self._watch.start)
         return made
@@ -252,9 +252,13 @@ class Session:
         self._guard.run(self.joining.bind_alone)
         self._guard.run(self._describe_run)
         self._guard.run(self._tick_clock)
-        self.recorder.journal("exit", num_records=self.recorder.num_records())
+        self.recorder.journal("exit", num_records=self.recorder.num_records(), error=self._error or ending.printed())
         if self._watch is not None:
             self._watch.finish()
+
+    def _finish_in_child(self) -> None:
+        self._error = ending.passing() or ""
+        self.finish()
 
     def _begin_in_child(self) -> None:
         self._identify()

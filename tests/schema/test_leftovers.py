@@ -35,6 +35,15 @@ def test_a_process_is_found_by_its_run_and_reading_changes_nothing(folder: Path,
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.mark.parametrize(("error", "kind"), [(None, "clean"), ("RuntimeError", "failed")])
+def test_an_exit_line_says_what_ended_the_process(folder: Path, tmp_path: Path, error: str | None, kind: str) -> None:
+    rank = FakeRank(folder, str(tmp_path / "run"))
+    rank.done(1)
+    rank.line("exit", num_records=1, error=error)
+    (found,) = find_leftovers(str(tmp_path / "run"))
+    assert [row["exit_kind"] for row in found.tables()["process", None, NODE].to_pylist()] == [kind]
+
+
 def test_two_readings_are_equal(folder: Path, tmp_path: Path) -> None:
     rank = FakeRank(folder, str(tmp_path / "run"))
     rank.done(4)
