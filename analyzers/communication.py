@@ -62,12 +62,13 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """One operation that some ranks issued and nobody saw complete."""
+    """One operation that some ranks issued and did not see complete. issuers: all that issued it, complete or not."""
 
     group: Group
     op: str
     seq: int
     ranks: tuple[int, ...]
+    issuers: tuple[int, ...]
     step: int | None
     src: int | None = None
     dst: int | None = None
@@ -289,6 +290,8 @@ def _host_waits(run: Run, coverage: float | None) -> tuple[Measurement, tuple[Me
 
 def _unfinished(run: Run, groups: dict[str | None, Group]) -> tuple[Unfinished, ...]:
     return tuple(
-        Unfinished(groups.get(group_id) or Group.unknown(group_id), op or "unknown", seq, tuple(ranks), step, src, dst)
-        for group_id, op, seq, src, dst, ranks, step, _ in run.rows(statement(ANALYZER, "unfinished"))
+        Unfinished(
+            groups.get(group_id) or Group.unknown(group_id), op or "unknown", seq, tuple(open_), tuple(all_), *where
+        )
+        for group_id, op, seq, open_, all_, *where in run.rows(statement(ANALYZER, "unfinished"))
     )

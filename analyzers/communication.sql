@@ -64,8 +64,16 @@ SELECT group_id, max(backend) AS backend, max(mesh_dimension) AS mesh_dimension,
 FROM process_group GROUP BY group_id ORDER BY group_id;
 
 -- name: unfinished
--- Operations that nobody saw complete although their completion could be learnt, of processes that are not running any more.
-SELECT c.group_id, c.op, c.seq, c.src, c.dst, list(c.rank ORDER BY c.rank) AS ranks, min(c.step) AS step, any_value(c.incarnation) AS incarnation
-FROM collective c WHERE c.state = 'issued' AND c.timing_source IS NULL AND c.completed_ns IS NULL
-GROUP BY c.incarnation, c.group_id, c.op, c.seq, c.src, c.dst
-ORDER BY c.incarnation, min(c.issued_ns), c.group_id, c.seq LIMIT 10;
+-- Operations that nobody saw complete although their completion could be learnt, and all ranks that issued them. Where a
+-- process saw a later collective of the group complete, this one is over too: only the end of it was not recorded.
+WITH last AS (
+    SELECT incarnation, proc, group_id, max(seq) AS seq FROM collective
+    WHERE completed_ns IS NOT NULL AND src IS NULL AND dst IS NULL GROUP BY ALL),
+told AS (
+    SELECT c.*, c.state = 'issued' AND c.timing_source IS NULL AND c.completed_ns IS NULL
+        AND (c.src IS NOT NULL OR c.dst IS NOT NULL OR c.seq > coalesce(l.seq, -1)) AS is_open
+    FROM collective c LEFT JOIN last l USING (incarnation, proc, group_id))
+SELECT group_id, op, seq, list(rank ORDER BY rank) FILTER (WHERE is_open) AS ranks,
+    list(DISTINCT rank ORDER BY rank) AS issuers, min(step) FILTER (WHERE is_open) AS step, src, dst
+FROM told GROUP BY incarnation, group_id, op, seq, src, dst HAVING bool_or(is_open)
+ORDER BY incarnation, min(issued_ns) FILTER (WHERE is_open), group_id, seq LIMIT 10;

@@ -63,11 +63,13 @@ def _lost(coverage: Coverage) -> list[Headline]:
         )
     if dead := coverage.ended.get("killed", ()):
         found.append(Headline(CRITICAL, f"{_ranks(dead)} died without a clean end (killed, or lost with the node)."))
+    if failed := coverage.ended.get("failed", ()):
+        found.append(Headline(CRITICAL, f"{_ranks(failed)} ended by an exception that nothing caught."))
     return found
 
 
 def _unfinished(brief: Brief, coverage: Coverage, communication: Communication) -> list[Headline]:
-    gone = set(coverage.ended.get("killed", ()))
+    gone = {*coverage.ended.get("killed", ()), *coverage.ended.get("failed", ())}
     found = []
     for item in communication.unfinished:
         if brief.about.is_running or gone & set(item.ranks) or gone & set(item.group.members):
@@ -83,11 +85,11 @@ def _unfinished(brief: Brief, coverage: Coverage, communication: Communication) 
 
 def _in_flight(item: Unfinished, is_running: bool) -> str:
     peer = f" from {item.src} to {item.dst}" if item.src is not None and item.dst is not None else ""
-    missing = tuple(rank for rank in item.group.members if rank not in item.ranks) if not peer else ()
+    missing = tuple(rank for rank in item.group.members if rank not in item.issuers) if not peer else ()
     where = f" in step {item.step}" if item.step is not None else ""
     absent = f", not by {_ranks(missing).lower()}" if missing else ""
     when = "is in flight" if is_running else "never completed"
-    issued = f"issued by {_ranks(item.ranks).lower()}"
+    issued = f"issued by {_ranks(item.issuers).lower()}"
     return f"{item.op} number {item.seq} in {item.group.label}{peer}{where} {when}: {issued}{absent}."
 
 

@@ -106,6 +106,34 @@ def test_unfinished_is_not_what_nobody_could_tell(tmp_path: Path) -> None:
     assert (item.op, item.seq, item.ranks, item.group.members) == ("all_reduce", 1, (0,), (0, 1))
 
 
+def test_what_a_later_operation_of_the_group_overtook_is_over(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    build.collective(0, 0, 10, None, 12)
+    build.collective(1, 0, 10, None, None)
+    for rank in (0, 1):
+        build.collective(rank, 1, 20, None, 22)
+    build.entities(exit_kind="killed")
+    assert communication_of(build.seal()).unfinished == ()
+
+
+def test_a_rank_that_saw_the_operation_complete_has_issued_it(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    build.collective(0, 0, 10, None, 12)
+    build.collective(1, 0, 10, None, None)
+    build.entities(exit_kind="killed")
+    (item,) = communication_of(build.seal()).unfinished
+    assert (item.ranks, item.issuers) == ((1,), (0, 1))
+
+
+def test_a_later_message_does_not_end_an_earlier_one(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    build.collective(0, 0, 10, None, None, op="recv", src=1, dst=0, tag=0)
+    build.collective(0, 1, 20, None, 22, op="recv", src=1, dst=0, tag=0)
+    build.entities(exit_kind="killed")
+    (item,) = communication_of(build.seal()).unfinished
+    assert (item.op, item.seq, item.src, item.dst) == ("recv", 0, 1, 0)
+
+
 def test_waits_inside_backward_are_never_zero(tmp_path: Path) -> None:
     build = RunBuilder(tmp_path / "run")
     for rank in (0, 1):

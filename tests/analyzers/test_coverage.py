@@ -75,6 +75,19 @@ def test_a_rank_killed_is_said_first_and_is_a_verdict(tmp_path: Path) -> None:
     assert (verdict.kind, verdict.ranks) == ("dead_rank", (1,))
 
 
+def test_a_rank_that_an_exception_ended_is_said_with_what_it_left_open(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for rank in (0, 1):
+        build.collective(rank, 0, 1, (1, 2), 2)
+    build.collective(0, 1, 5, None, None, step=4)
+    build.entities(exit_kind="clean")
+    build.rows["process", None][1]["exit_kind"] = "failed"
+    assert [line.text for line in report_of(build.seal()).headlines if line.level == 2] == [
+        "Rank 1 ended by an exception that nothing caught.",
+        "all_reduce number 1 in world in step 4 never completed: issued by rank 0, not by rank 1.",
+    ]
+
+
 def test_a_hook_that_is_off_is_named_with_its_reason(tmp_path: Path) -> None:
     build = RunBuilder(tmp_path / "run")
     build.step(0, 0, 0, 1)
