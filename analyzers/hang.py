@@ -1,0 +1,293 @@
+"""Which ranks does everybody else wait for? For dumps of the flight recorder and for runs with unfinished operations.
+
+Per group, the highest sequence number that anyone issued; the members behind it are missing. A rank whose record is
+empty is one of them, since silence is what a locked interpreter looks like; a rank of which there is no record at all
+is named apart. A missing rank that itself waits in a group for another missing rank is a victim, not a cause. Where
+every member issued an operation and nobody finished it, the record does not tell whose device or link stopped: that is
+said.
+P2P: a receive waits for its sender; only live runs number both ends alike, so dumps name the peer, not the guilty.
+
+A live operation counts once it is older than the patience, by the last moment of its host that the run knows: what is
+merely in flight is no hang. Imported dumps were taken because of one, so there every unfinished operation counts; one
+that failed counts where somebody never came (gloo raises when a peer is gone).
+Cannot see: communication outside torch.distributed, and operations that could not be watched (timing_source none).
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from rankscope.schema.measurement import Measurement, Verdict
+
+from .evidence import Evidence
+from .groups import Group, ranks_in_words, read_groups
+from .mismatch import Mismatch, mismatches
+from .run import Run
+from .statements import statement
+
+PATIENCE_NS: Final = 60 * 1_000_000_000
+"""How long an operation of a live run may be unfinished (RANKSCOPE_PATIENCE_SECONDS has the same default)."""
+NAMED, NOT_DECIDED = 0.9, 0.5
+"""Confidence where the record names ranks, and where it only narrows them down."""
+
+
+class Open(NamedTuple):
+    """An operation that did not end, or failed. src, dst: P2P only; age_ns: until the last moment known of its host, or
+    until it failed; None if not known.
+    """
+
+    group_id: str
+    rank: int
+    seq: int
+    op: str | None
+    src: int | None
+    dst: int | None
+    tag: int | None
+    issued_ns: int | None
+    age_ns: int | None
+    has_failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """One group that does not go on, at its first unfinished operation.
+
+    missing: members behind the highest number issued; of these, empty: those without any operation in their record.
+    unrecorded: members of which the run has no process. is_behind: it only waits for what another group waits for.
+    """
+
+    group: Group
+    seq: int
+    op: str | None
+    since_ns: int | None
+    age_ns: int | None
+    waiting: tuple[int, ...]
+    missing: tuple[int, ...]
+    empty: tuple[int, ...]
+    unrecorded: tuple[int, ...]
+    is_behind: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """P2P operations that one rank waits in for another."""
+
+    group: Group
+    rank: int
+    peer: int
+    num_operations: int
+    is_unsent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """The answer. missing: the causes as far as the record names them; undecided: sets that hold a cause, not which."""
+
+    blocked: tuple[Blocked, ...]
+    peers: tuple[Peers, ...]
+    mismatches: tuple[Mismatch, ...]
+    missing: tuple[int, ...]
+    empty: tuple[int, ...]
+    undecided: tuple[Blocked, ...]
+    num_young: int
+    verdicts: tuple[Verdict, ...]
+    measurements: tuple[Measurement, ...]
+    groups: dict[str | None, Group] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What the run tells: how far each rank came by group, and of which ranks there is a process and any operation."""
+
+    high: dict[str, dict[int, int]]
+    exits: dict[int, str | None]
+    is_silent: dict[int, bool]
+    is_imported: bool
+    groups: dict[str | None, Group]
+
+
+def hang(
+    run: Run, coverage: float | None = None, *, patience_ns: int = PATIENCE_NS, now_ns: dict[str, int] | None = None
+) -> Hang:
+    """Who is missing. now_ns: the present moment by boot id, where the analysis runs on a host of the run."""
+    record = _record(run)
+    everything = _unfinished(run, now_ns or {}, is_imported=record.is_imported)
+    old = [
+        item
+        for item in everything
+        if record.is_imported or item.has_failed or (item.age_ns is not None and item.age_ns >= patience_ns)
+    ]
+    found = _blocked(record, [item for item in old if item.src is None and item.dst is None])
+    peers = _peers(run, record, [item for item in old if item.src is not None and item.dst is not None])
+    suspects = {rank for item in found for rank in item.missing} | {item.peer for item in peers if item.is_unsent}
+    missing = _causes(suspects, found, peers)
+    blocked = _in_order(found, missing)
+    undecided = _undecided(blocked, old, missing)
+    differing = mismatches(run) if old else ()
+    empty = tuple(rank for rank in missing if record.is_silent.get(rank, False))
+    told = Evidence(run, "hang", statement("hang", "unfinished"), ("collective", "process", "process_group"), coverage)
+    reason = "" if record.exits else "the run has no process"
+    num = told.measurement(
+        "collective.unfinished", len(old) if record.exits else None, {}, len(everything), reason=reason
+    )
+    verdicts = _verdicts(record, blocked, peers, differing, missing, undecided)
+    return Hang(blocked, peers, differing, missing, empty, undecided, len(everything) - len(old), verdicts, (num,),
+                record.groups)  # fmt: skip
+
+
+def _record(run: Run) -> _Record:
+    high: dict[str, dict[int, int]] = defaultdict(dict)
+    for group_id, rank, seq in run.rows(statement("hang", "progress")):
+        high[group_id][rank] = seq
+    processes = run.rows(statement("hang", "processes"))
+    imported = any(row[3] for row in processes)
+    silent = {row[0]: row[2] == 0 for row in processes}
+    return _Record(high, {row[0]: row[1] for row in processes}, silent, imported, read_groups(run))
+
+
+def _unfinished(run: Run, now_ns: dict[str, int], *, is_imported: bool) -> list[Open]:
+    seen: dict[str, int] = {row[0]: row[1] for row in run.rows(statement("hang", "last_seen"))}
+    found = []
+    for *operation, issued_ns, boot_id, exit_kind, has_failed, failed_ns in run.rows(statement("hang", "unfinished")):
+        last = failed_ns if has_failed else seen.get(boot_id)
+        if exit_kind == "running" and boot_id in now_ns and not has_failed:
+            last = max(now_ns[boot_id], last or 0)
+        age = None if is_imported or last is None or issued_ns is None else last - issued_ns
+        found.append(Open._make((*operation, issued_ns, age, has_failed)))
+    return found
+
+
+def _blocked(record: _Record, unfinished: list[Open]) -> list[Blocked]:
+    by_group: dict[str, list[Open]] = defaultdict(list)
+    for item in unfinished:
+        by_group[item.group_id].append(item)
+    told = [_group(record, record.groups.get(key) or Group.unknown(key), items) for key, items in by_group.items()]
+    return [item for item in told if item.missing or item.unrecorded
+            or not all(one.has_failed for one in by_group[item.group.group_id])]  # fmt: skip
+
+
+def _group(record: _Record, group: Group, items: list[Open]) -> Blocked:
+    high = record.high.get(group.group_id, {})
+    top = max(high.values())
+    members = group.members or tuple(sorted(high))
+    recorded = [rank for rank in members if rank in record.exits]
+    missing = tuple(rank for rank in recorded if high.get(rank, -1) < top)
+    first = min(items, key=lambda item: (item.seq, item.issued_ns or 0))
+    times = [item.issued_ns for item in items if item.issued_ns is not None]
+    ages = [item.age_ns for item in items if item.age_ns is not None]
+    return Blocked(
+        group, first.seq, first.op, min(times, default=None), max(ages, default=None),
+        tuple(sorted({item.rank for item in items} - set(missing))), missing,
+        tuple(rank for rank in missing if record.is_silent.get(rank, False)),
+        tuple(rank for rank in members if rank not in record.exits),
+    )  # fmt: skip
+
+
+def _peers(run: Run, record: _Record, unfinished: list[Open]) -> tuple[Peers, ...]:
+    sent = set() if record.is_imported else set(run.rows(statement("hang", "sends")))
+    found: dict[tuple[str, int, int], list[bool]] = defaultdict(list)
+    for item in unfinished:
+        peer = item.src if item.op == "recv" else item.dst
+        if peer is None:
+            continue
+        is_unsent = (not record.is_imported and item.op == "recv" and peer in record.exits
+                     and (item.group_id, item.src, item.dst, item.tag, item.seq) not in sent)  # fmt: skip
+        found[item.group_id, item.rank, peer].append(is_unsent)
+    return tuple(
+        Peers(record.groups.get(key) or Group.unknown(key), rank, peer, len(unsent), any(unsent))
+        for (key, rank, peer), unsent in sorted(found.items(), key=lambda entry: entry[0][1:])
+    )
+
+
+def _causes(suspects: set[int], blocked: list[Blocked], peers: tuple[Peers, ...]) -> tuple[int, ...]:
+    """Suspects that wait for no other suspect; all of them where they wait for one another in a circle."""
+    waits_for: dict[int, set[int]] = defaultdict(set)
+    for item in blocked:
+        for rank in item.waiting:
+            waits_for[rank] |= set(item.missing) - {rank}
+    for pair in peers:
+        if pair.is_unsent:
+            waits_for[pair.rank].add(pair.peer)
+    causes = {rank for rank in suspects if not waits_for[rank] & suspects}
+    return tuple(sorted(causes or suspects))
+
+
+def _in_order(blocked: list[Blocked], missing: tuple[int, ...]) -> tuple[Blocked, ...]:
+    """The groups that wait for a cause, earliest first, then those that are blocked behind them."""
+
+    def place(item: Blocked) -> tuple[bool, int, str]:
+        return item.is_behind, item.since_ns or 0, item.group.label
+
+    told = [_behind(item, bool(missing) and not set(item.missing) & set(missing)) for item in blocked]
+    return tuple(sorted(told, key=place))
+
+
+def _behind(item: Blocked, is_behind: bool) -> Blocked:
+    return Blocked(item.group, item.seq, item.op, item.since_ns, item.age_ns, item.waiting, item.missing, item.empty,
+                   item.unrecorded, is_behind)  # fmt: skip
+
+
+def _undecided(blocked: tuple[Blocked, ...], old: list[Open], missing: tuple[int, ...]) -> tuple[Blocked, ...]:
+    """Groups in which all came and nobody ended, and which are the first thing that some member waits in.
+
+    A member that is a cause explains its group, and so does an earlier wait of the same rank in another group.
+    """
+    first: dict[int, Open] = {}
+    for item in sorted(old, key=lambda item: item.issued_ns or 0):
+        first.setdefault(item.rank, item)
+    begun = {item.group_id for item in first.values() if item.src is None}
+    return tuple(item for item in blocked if not item.missing and not item.unrecorded
+                 and item.group.group_id in begun and not set(item.group.members) & set(missing))  # fmt: skip
+
+
+def _verdicts(
+    record: _Record, blocked: tuple[Blocked, ...], peers: tuple[Peers, ...], differing: tuple[Mismatch, ...],
+    missing: tuple[int, ...], undecided: tuple[Blocked, ...],
+) -> tuple[Verdict, ...]:  # fmt: skip
+    found = [_differs(item, record.groups) for item in differing]
+    if missing:
+        kind = "dead_rank" if _are_dead(record, missing) else "hang"
+        waiting = tuple(sorted({rank for item in blocked for rank in item.waiting} - set(missing)))
+        silent = [rank for rank in missing if record.is_silent.get(rank, False)]
+        empty = f"; no operation in the record of {ranks_in_words(tuple(silent))}" if silent else ""
+        text = f"{_ranks(missing)} missing: {_ranks(waiting)} waiting for it{empty}"
+        found.append(Verdict(kind, missing, text, NAMED, evidence=tuple(_evidence(item) for item in blocked)))
+    unrecorded = tuple(sorted({rank for item in blocked for rank in item.unrecorded}))
+    if unrecorded:
+        text = f"there is no record of {_ranks(unrecorded)}: whether it is missing cannot be decided"
+        found.append(Verdict("hang", (), text, NOT_DECIDED, evidence=({"ranks": list(unrecorded)},)))
+    if undecided:
+        where = ", ".join(item.group.label for item in undecided)
+        text = (f"in {where} every member came and nobody finished: whose device or link stopped cannot be decided "
+                "from the record")  # fmt: skip
+        found.append(Verdict("hang", (), text, NOT_DECIDED, evidence=tuple(_evidence(item) for item in undecided)))
+    if peers and not found:
+        text = "unfinished sends and receives only: which end is missing cannot be decided from the record"
+        pairs = tuple({"rank": item.rank, "waits_for": item.peer} for item in peers)
+        found.append(Verdict("hang", (), text, NOT_DECIDED, evidence=pairs))
+    return tuple(found)
+
+
+def _are_dead(record: _Record, missing: tuple[int, ...]) -> bool:
+    """They were killed, and others were not: where everybody was, their deaths say nothing."""
+    killed = {rank for rank, exit_kind in record.exits.items() if exit_kind == "killed"}
+    return set(missing) <= killed and len(killed) < len(record.exits)
+
+
+def _differs(item: Mismatch, groups: dict[str | None, Group]) -> Verdict:
+    label = (groups.get(item.group_id) or Group.unknown(item.group_id)).label
+    said = ", ".join(f"{value}: {ranks_in_words(ranks)}" for value, ranks in item.said.items())
+    who = f"{_ranks(item.ranks)} differ" if item.ranks else "no majority, so who is wrong cannot be decided"
+    text = f"{label} at operation {item.seq}: different {item.what} ({said}); {who}"
+    evidence: dict[str, Any] = {"group_id": item.group_id, "seq": item.seq, "what": item.what}
+    return Verdict("mismatch", item.ranks, text, NAMED if item.ranks else NOT_DECIDED, evidence=(evidence,))
+
+
+def _evidence(item: Blocked) -> dict[str, Any]:
+    return {"table": "collective", "group_id": item.group.group_id, "group": item.group.label, "seq": item.seq,
+            "op": item.op, "waiting": list(item.waiting), "missing": list(item.missing), "empty": list(item.empty),
+            "is_behind": item.is_behind}  # fmt: skip
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks_in_words(ranks)}"

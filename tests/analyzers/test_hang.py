@@ -1,0 +1,155 @@
+"""Who is missing, against small runs with answers worked out by hand; times in ms, patience 1 s."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_builder import MS, WORLD, RunBuilder
+
+from rankscope.analyzers.hang import Hang, hang
+from rankscope.analyzers.run import Run
+
+SECOND = 1000
+
+
+def analysed(run_dir: Path) -> Hang:
+    with Run.open(str(run_dir)) as run:
+        return hang(run, 1.0, patience_ns=SECOND * MS)
+
+
+def builder(tmp_path: Path, world_size: int) -> RunBuilder:
+    return RunBuilder(tmp_path / "run", world_size=world_size)
+
+
+def came(run: RunBuilder, rank: int, *seqs: int, unfinished: int | None = None, at: int = 10, **more: Any) -> None:
+    """`rank` finished `seqs` in the group and left `unfinished` open."""
+    for seq in seqs:
+        run.collective(rank, seq, seq, (seq, seq + 1), seq + 1, **more)
+    if unfinished is not None:
+        run.collective(rank, unfinished, at, None, None, **more)
+
+
+def sealed(run: RunBuilder, exit_kind: str = "killed", last_seen: int = 5 * SECOND) -> Path:
+    run.step(0, 0, 0, last_seen)
+    run.entities(exit_kind=exit_kind)
+    return run.seal()
+
+
+def test_the_rank_behind_is_missing(tmp_path: Path) -> None:
+    run = builder(tmp_path, 3)
+    came(run, 0, 0, 1, unfinished=2)
+    came(run, 1, 0, 1)
+    came(run, 2, 0, 1, unfinished=2)
+    found = analysed(sealed(run))
+    (verdict,) = found.verdicts
+    assert (verdict.kind, verdict.ranks, found.missing) == ("hang", (1,), (1,))
+    (blocked,) = found.blocked
+    assert (blocked.seq, blocked.op, blocked.waiting, blocked.age_ns) == (2, "all_reduce", (0, 2), 4990 * MS)
+
+
+@pytest.mark.parametrize(("exit_kind", "last_seen"), [("clean", 5 * SECOND), ("killed", SECOND // 2)])
+def test_what_ended_well_or_was_in_flight_is_no_hang(tmp_path: Path, exit_kind: str, last_seen: int) -> None:
+    run = builder(tmp_path, 2)
+    came(run, 0, 0, unfinished=1)
+    came(run, 1, 0)
+    found = analysed(sealed(run, exit_kind, last_seen))
+    assert (found.verdicts, found.blocked, found.measurements[0].value) == ((), (), 0)
+
+
+def test_an_operation_behind_which_others_ended_was_only_not_watched(tmp_path: Path) -> None:
+    run = builder(tmp_path, 2)
+    came(run, 0, 0, 1, 3, unfinished=2)
+    came(run, 1, 0, 1, 2, 3)
+    assert analysed(sealed(run)).verdicts == ()
+
+
+def test_a_victim_is_not_named_for_its_group(tmp_path: Path) -> None:
+    """Rank 2 never comes to its pair with rank 1, which so never comes to its pair with rank 0."""
+    run = builder(tmp_path, 3)
+    run.group("late", [1, 2])
+    run.group("behind", [0, 1])
+    came(run, 0, 0, unfinished=1, at=10, group_id="behind")
+    came(run, 1, 0, group_id="behind")
+    came(run, 1, 0, unfinished=1, at=20, group_id="late")
+    came(run, 2, 0, group_id="late")
+    found = analysed(sealed(run))
+    assert found.missing == (2,)
+    assert [(item.group.label, item.missing, item.is_behind) for item in found.blocked] == [
+        ("group [1, 2]", (2,), False), ("group [0, 1]", (1,), True)
+    ]  # fmt: skip
+
+
+def test_ranks_that_wait_for_one_another_are_all_named(tmp_path: Path) -> None:
+    """Two groups called in different orders: each rank waits in the group that the other comes to next."""
+    run = builder(tmp_path, 2)
+    run.group("first", [0, 1])
+    for group_id, waiting, away in ((WORLD, 0, 1), ("first", 1, 0)):
+        came(run, waiting, 0, unfinished=1, group_id=group_id)
+        came(run, away, 0, group_id=group_id)
+    assert analysed(sealed(run)).missing == (0, 1)
+
+
+def test_where_all_came_and_nobody_finished_it_is_said_that_nobody_can_be_named(tmp_path: Path) -> None:
+    run = builder(tmp_path, 2)
+    came(run, 0, 0, unfinished=1)
+    came(run, 1, 0, unfinished=1)
+    (verdict,) = analysed(sealed(run)).verdicts
+    assert (verdict.kind, verdict.ranks) == ("hang", ()) and "cannot be decided" in verdict.text
+
+
+def test_a_rank_without_a_process_is_not_called_missing(tmp_path: Path) -> None:
+    run = builder(tmp_path, 3)
+    came(run, 0, 0, unfinished=1)
+    came(run, 1, 0, unfinished=1)
+    run.step(0, 0, 0, 5 * SECOND)
+    run.entities(ranks=[0, 1], exit_kind="killed")
+    (verdict,) = analysed(run.seal()).verdicts
+    assert verdict.ranks == () and "no record of rank 2" in verdict.text
+
+
+def test_a_silent_process_is_missing(tmp_path: Path) -> None:
+    run = builder(tmp_path, 3)
+    came(run, 0, 0, unfinished=1)
+    came(run, 1, 0, unfinished=1)
+    found = analysed(sealed(run))
+    assert (found.missing, found.empty) == ((2,), (2,))
+
+
+def test_a_receive_waits_for_a_send_that_never_came(tmp_path: Path) -> None:
+    run = builder(tmp_path, 2)
+    common = {"group_id": WORLD, "src": 1, "dst": 0, "tag": 0}
+    run.collective(0, 0, 1, (1, 2), 2, op="recv", **common)
+    run.collective(1, 0, 1, (1, 2), 2, op="send", **common)
+    run.collective(0, 1, 10, None, None, op="recv", **common)
+    found = analysed(sealed(run))
+    assert (found.missing, found.blocked) == ((1,), ())
+    (pair,) = found.peers
+    assert (pair.rank, pair.peer, pair.is_unsent) == (0, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("odd", "what"),
+    [({"op": "barrier"}, "operation"), ({"dtype": "int8"}, "dtype"), ({"bytes_in": 4}, "bytes"), ({"root": 1}, "root")],
+)
+def test_a_different_call_is_named_by_majority(tmp_path: Path, odd: dict[str, Any], what: str) -> None:
+    run = builder(tmp_path, 3)
+    came(run, 0, unfinished=0, root=0)
+    came(run, 1, unfinished=0, **({"root": 0} | odd))
+    came(run, 2, unfinished=0, root=0)
+    verdict = analysed(sealed(run)).verdicts[0]
+    assert (verdict.kind, verdict.ranks) == ("mismatch", (1,)) and f"different {what}" in verdict.text
+
+
+def test_two_against_two_is_undecided(tmp_path: Path) -> None:
+    run = builder(tmp_path, 4)
+    for rank in range(4):
+        came(run, rank, unfinished=0, dtype="float32" if rank < 2 else "float16")
+    verdict = analysed(sealed(run)).verdicts[0]
+    assert (verdict.kind, verdict.ranks) == ("mismatch", ()) and "cannot be decided" in verdict.text
+
+
+def test_splits_of_all_to_all_may_differ(tmp_path: Path) -> None:
+    run = builder(tmp_path, 2)
+    for rank in range(2):
+        came(run, rank, unfinished=0, op="all_to_all", bytes_in=10 + rank)
+    assert all(verdict.kind != "mismatch" for verdict in analysed(sealed(run)).verdicts)

@@ -1,0 +1,103 @@
+"""Who is missing: in real incidents of which dumps were kept, and in a job that hangs while the command looks at it."""
+
+import contextlib
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankscope.cli import main
+
+DATA = Path(os.environ.get("RANKSCOPE_TEST_DATA", "")) / "flight_recorder"
+needs_data = pytest.mark.skipif("RANKSCOPE_TEST_DATA" not in os.environ, reason="RANKSCOPE_TEST_DATA is not set")
+
+JOB = """
+import os, subprocess, sys, time
+import torch, torch.distributed as dist
+import rankscope.auto
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+for step in range(4):
+    if step == 3 and rank == 1:
+        time.sleep(2.5)
+        code = "from rankscope.cli.main import main; main()"
+        command = [sys.executable, "-c", code, "hang", os.environ["RANKSCOPE_DIR"], "--json"]
+        for name, patience in (("hanging", "1"), ("patient", "600")):
+            with open(os.environ["OUT"] + "/" + name, "w") as file:
+                subprocess.run([*command, "--patience", patience], stdout=file, check=True, timeout=60)
+    dist.all_reduce(torch.ones(8))
+if os.environ.get("ENDS_BADLY"):
+    if rank == 2:
+        os._exit(3)
+    dist.all_reduce(torch.ones(8))
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKSCOPE_LOCAL_DIR", str(tmp_path / "local"))
+
+
+def rankscope(*arguments: str) -> dict[str, Any]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main.run([*arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
+
+
+def incident(name: str, tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The answers beside the dumps, what the import said, what the command says."""
+    run = str(tmp_path / "run")
+    imported = rankscope("import", "flight-recorder", str(DATA / name), "-o", run)
+    answers: dict[str, Any] = json.loads((DATA / "expected.json").read_text())[name]
+    return answers, imported, rankscope("hang", run)
+
+
+@needs_data
+def test_ranks_whose_interpreter_was_locked_are_named(tmp_path: Path) -> None:
+    answers, imported, found = incident("lock_gil_1st", tmp_path)
+    events = {item["rank"]: item["num_events"] for item in imported["files"]}
+    assert events == {int(rank): num for rank, num in answers["entries"].items()}
+    assert {item["rank"] for item in imported["files"] if "empty record" in item["note"]} == {9, 14}
+    (verdict,) = found["verdicts"]
+    assert (verdict["kind"], verdict["ranks"]) == ("hang", answers["injected"])
+    assert "no operation in the record of 9, 14" in verdict["text"]
+    first = verdict["evidence"][0]
+    assert not first["is_behind"] and set(first["missing"]) <= {9, 14}
+    behind = [item for item in verdict["evidence"] if item["is_behind"]]
+    assert {rank for item in behind for rank in item["waiting"]} == set(range(8))
+
+
+@needs_data
+def test_a_broken_device_is_named_as_far_as_the_evidence_goes(tmp_path: Path) -> None:
+    answers, _, found = incident("gpu_error_1st", tmp_path)
+    named, undecided = found["verdicts"]
+    assert (named["kind"], named["ranks"]) == ("hang", answers["nvrx_reference_missing"])
+    laggards = [item["missing"] for item in named["evidence"] if item["missing"]]
+    assert laggards == [[12]] * answers["max_seq_laggards"]["12"]
+    # rank 14 issued everything: its group is the one in which all came and nobody finished
+    assert undecided["ranks"] == [] and "cannot be decided" in undecided["text"]
+    assert [item["waiting"] for item in undecided["evidence"]] == [[14, 15]]
+    assert undecided["confidence"] < named["confidence"]
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_a_job_that_hangs_and_then_goes_on(torchrun: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = torchrun(JOB, 3, env={"OUT": str(tmp_path), "ENDS_BADLY": "1"})
+    hanging, patient = (json.loads((tmp_path / name).read_text()) for name in ("hanging", "patient"))
+    (verdict,) = hanging["verdicts"]
+    assert (verdict["kind"], verdict["ranks"]) == ("hang", [1])
+    assert (verdict["evidence"][0]["waiting"], verdict["evidence"][0]["seq"]) == ([0, 2], 3)
+    assert patient["verdicts"] == []
+    # rank 2 died before the last operation, and gloo told the others
+    assert job.returncode != 0
+    monkeypatch.setenv("RANKSCOPE_LOCAL_DIR", str(job.local_dir))
+    (dead,) = rankscope("hang", str(job.run_dir))["verdicts"]
+    assert (dead["kind"], dead["ranks"]) == ("dead_rank", [2])
