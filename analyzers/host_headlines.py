@@ -15,10 +15,10 @@ NEARLY_FULL: Final = 0.95
 def host_headlines(hosts: Hosts, network: Network) -> Iterator[Headline]:
     """One sentence per finding."""
     if ranks := hosts.contended:
-        worst = max(float(use.wait.value or 0) for use in hosts.processes if use.is_contended)
+        worst = max(use.runnable_share or 0 for use in hosts.processes if use.is_contended)
         who = f"Rank{'' if len(ranks) == 1 else 's'} {ranks_in_words(ranks)}"
         yield Headline(
-            WARNING, f"{who} had to wait for a CPU, runnable, up to {100 * worst:.0f} % of the time: others run there."
+            WARNING, f"{who} had to wait for a CPU up to {100 * worst:.0f} % of the runnable time: others run there."
         )
     for host in hosts.hosts:
         share = host.memory_share.value

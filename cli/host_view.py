@@ -49,7 +49,7 @@ def processes_section(hosts: Hosts) -> RenderableType | None:
     """One row per rank, those that waited most first; None where no process was sampled."""
     if not hosts.processes:
         return None
-    table = _table("rank", "cores used", "waits for a CPU", "", "forced switches", "major faults", "memory", "read",
+    table = _table("rank", "cores used", "waited for", "", "forced switches", "major faults", "memory", "read",
                    "written", right=(0, 1, 2, 4, 5, 6, 7, 8))  # fmt: skip
     ranked = sorted(hosts.processes, key=lambda use: -float(use.wait.value or 0))
     for use in ranked[:MAX_ROWS]:
@@ -111,7 +111,7 @@ def _process(use: ProcessUse) -> tuple[Text, ...]:
     return (
         Text(NONE if use.rank is None else str(use.rank)),
         Text(NONE if cpu is None else f"{cpu:.2f}"),
-        Text(share(wait), style="yellow" if use.is_contended else ""),
+        Text(NONE if wait is None else f"{wait:.2f}", style="yellow" if use.is_contended else ""),
         Text(bar(wait or 0, BAR_COLUMNS), style="cyan"),
         Text(count(use.num_involuntary)),
         Text(count(use.num_major_faults)),

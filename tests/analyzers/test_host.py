@@ -58,7 +58,20 @@ def test_only_the_rank_whose_cpu_is_taken_is_contended(tmp_path: Path) -> None:
     assert (one.wait.value, one.cpu.value, two.wait.value) == (0.0, 0.8, 0.04)
     assert told.contended == (0,)
     (line,) = host_headlines(told, Network(()))
-    assert line.text == "Rank 0 had to wait for a CPU, runnable, up to 40 % of the time: others run there."
+    assert line.text == "Rank 0 had to wait for a CPU up to 50 % of the runnable time: others run there."
+
+
+def test_waits_of_several_threads_add_up_to_more_than_the_time_but_not_in_the_sentence(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    build.step(0, 0, 0, 100)
+    build.step(0, 1, 100, 200)
+    build.step(0, 2, 200, 300)
+    for at, waited, ran in ((50, 0, 0), (100, 0, 0), (300, 600, 200)):
+        use(build, 0, at, waited, ran)
+    told = found(build)
+    assert told.processes[0].wait.value == 3.0
+    (line,) = host_headlines(told, Network(()))
+    assert line.text == "Rank 0 had to wait for a CPU up to 75 % of the runnable time: others run there."
 
 
 def test_a_kernel_that_does_not_tell_waits(tmp_path: Path) -> None:
