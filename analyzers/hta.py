@@ -1,7 +1,7 @@
 """The temporal breakdown and the overlap of HolisticTraceAnalysis, to the microsecond, for people who move over.
 
-Its rules are copied, also where rankscope's own answer differs: whatever has a stream is device work, times of
 Its rules are copied, also where the answer of rankscope differs: whatever has a stream is device work, times of
+nanosecond traces are cut to whole microseconds (inwards), of several profiled steps the last is left out with all
 launched in it, and classes go by the begin of the name only. Source: facebookresearch/HolisticTraceAnalysis at f4d0062,
 `temporal_breakdown` and `get_comm_comp_overlap`; equal to traceinsight 0.6.1.
 """

@@ -154,7 +154,7 @@ def _run_row(run_id: str, size: int, states: list[RankState], work: _Work) -> Ro
 def _process_row(state: RankState, host: str | None) -> Row:
     return {
         "proc": state.proc, "rank": state.rank, "node": host or NODE, "host": host, "boot_id": host or NODE,
-        "incarnation": INCARNATION, "num_records": state.num_in_ring_tables + state.num_dropped,
+        "incarnation": INCARNATION, "num_records": state.num_records + state.num_dropped,
         "num_dropped": state.num_dropped, "exit_kind": "clean",
         "device_uuid": f"device {min(state.devices)}" if len(state.devices) == 1 else None,
     }  # fmt: skip

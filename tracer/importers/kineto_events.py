@@ -25,6 +25,8 @@ CHUNK_BYTES: Final = 1 << 20
 MAX_HEADER_BYTES: Final = 64 << 20
 """What may stand before the events (the members of all process groups, on a large job)."""
 _READ_BYTES: Final = 1 << 18
+_INFLATE_BYTES: Final = 1 << 13
+"""Compressed bytes taken at once: what a damaged place costs at most."""
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
@@ -36,15 +38,37 @@ _RANK: Final = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 
 
-class Event(msgspec.Struct, gc=False):
-    """One event. ts, dur (microseconds) and args are undecoded text, empty where absent."""
+class Arguments(msgspec.Struct, gc=False):
+    """What an event says of itself. The fields with other names than their own: newer traces, of communication.
 
-    ph: Any = ""
+    num_in, num_out: elements of the tensors. Anything may stand in a damaged or foreign trace.
+    """
+
+    stream: Any = None
+    device: Any = None
+    correlation: Any = None
+    op: Any = msgspec.field(default=None, name="Collective name")
+    num_in: Any = msgspec.field(default=None, name="In msg nelems")
+    num_out: Any = msgspec.field(default=None, name="Out msg nelems")
+    dtype: Any = None
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    description: Any = msgspec.field(default=None, name="Process Group Description")
+    ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    rank: Any = msgspec.field(default=None, name="Rank")
+
+
+NOTHING_TOLD: Final = Arguments()
+_NO_TEXT: Final = msgspec.Raw(b"")
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event. ts and dur (microseconds) are undecoded text, empty where absent."""
+
     cat: Any = ""
     name: Any = ""
-    ts: msgspec.Raw = msgspec.Raw(b"")
-    dur: msgspec.Raw = msgspec.Raw(b"")
-    args: msgspec.Raw = msgspec.Raw(b"")
+    ts: msgspec.Raw = _NO_TEXT
+    dur: msgspec.Raw = _NO_TEXT
+    args: Arguments | None = None
 
 
 class DistributedInfo(msgspec.Struct, gc=False):
@@ -100,7 +124,8 @@ class TraceFile:
                 self.num_events += len(events)
                 yield events
         if not is_inside:
-            raise UnreadableFile(f"{self.path}: not a Kineto trace: it has no traceEvents")
+            why = "; ".join(["not a Kineto trace: it has no traceEvents", *self.damage.notes])
+            raise UnreadableFile(f"{self.path}: {why}")
         if not self._is_over:
             events = self._rest(buffer)
             self.num_events += len(events)
@@ -214,11 +239,13 @@ class TraceFile:
         try:
             while data:
                 self.num_read += len(data)
-                while data:
-                    yield stream.decompress(data, CHUNK_BYTES)
-                    data = stream.unconsumed_tail
-                    if stream.eof and (data := stream.unused_data):  # several gzip members in a row
-                        stream = zlib.decompressobj(31)
+                for at in range(0, len(data), _INFLATE_BYTES):
+                    piece = data[at : at + _INFLATE_BYTES]
+                    while piece:
+                        if stream.eof:  # several gzip members in a row
+                            stream = zlib.decompressobj(31)
+                        yield stream.decompress(piece, CHUNK_BYTES)
+                        piece = stream.unused_data if stream.eof else stream.unconsumed_tail
                 data = file.read(_READ_BYTES)
         except zlib.error as error:
             self.damage.notes.append(f"the gzip data are damaged ({error})")

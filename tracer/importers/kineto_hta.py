@@ -4,10 +4,8 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
-from .kineto_events import Event, TraceFile
-from .kineto_trace import PARAMETERS, STEP_PREFIX, Arguments, rank_told
+from .kineto_events import NOTHING_TOLD, Event, TraceFile
+from .kineto_trace import PARAMETERS, STEP_PREFIX, rank_told
 
 NO_NUMBER: Final = -1
 
@@ -50,9 +48,9 @@ def read_events(path: str) -> RawEvents:
 def _add(found: RawEvents, event: Event) -> None:
     try:
         start, duration = float(bytes(event.ts).strip(b'"')), float(bytes(event.dur).strip(b'"'))
-        arguments = _DECODE(bytes(event.args)) if bytes(event.args) else Arguments()
-    except (ValueError, msgspec.DecodeError, UnicodeDecodeError):
+    except ValueError:
         return
+    arguments = event.args or NOTHING_TOLD
     name = str(event.name)
     found.start.append(start)
     found.duration.append(duration)
@@ -68,6 +66,3 @@ def _number(value: object) -> int:
         return int(value)  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError):
         return NO_NUMBER
-
-
-_DECODE: Final = msgspec.json.Decoder(Arguments).decode

@@ -17,9 +17,9 @@ import pyarrow as pa
 from rankscope.schema.arrow import arrow_schema, rows_to_table
 from rankscope.schema.kernel_classes import Classes
 from rankscope.schema.paths import hash63
-from rankscope.schema.tables import TABLES
 
-from .kineto_trace import Activities, CollectiveArguments, Numbers, Table, Trace, launches, members_of
+from .kineto_events import Arguments
+from .kineto_trace import Activities, Numbers, Table, Trace, launches, members_of
 
 OPS: Final = {
     "allreduce": "all_reduce", "all_reduce": "all_reduce", "allreduce_coalesced": "all_reduce_coalesced",
@@ -66,13 +66,13 @@ class Told:
 class RankState:
     """What the files of one rank share: they follow one another. windows: begin and end of each file.
 
-    num_in_ring_tables: rows of tables that a live process writes to its ring, which is what coverage counts.
+    num_records: of tables that a live process writes to its ring, which coverage counts; kernels are counted apart.
     """
 
     rank: int
     proc: int
     num_records: int = 0
-    num_in_ring_tables: int = 0
+    num_kernels: int = 0
     num_steps: int = 0
     num_dropped: int = 0
     seqs: dict[str, int] = field(default_factory=dict)
@@ -107,7 +107,6 @@ def rows_of(trace: Trace, state: RankState, classes: Classes, groups: dict[str, 
     if len(trace.steps):
         found["step"] = _step_rows(trace.steps, state)
         state.num_steps += len(trace.steps)
-    state.num_in_ring_tables += sum(rows.num_rows for table, rows in found.items() if TABLES[table].ring_kind)
     return found
 
 
@@ -134,13 +133,15 @@ def _kernels(activities: Activities, kinds: pa.Array, steps: pa.Array, state: Ra
     device = np.array(activities.device, np.int64)
     known = sorted(set(activities.device))
     columns = {
-        **_key(state, count), "step": steps, "category": _words(activities.category, list(activities.categories)),
+        **_process(state, count), "record": np.arange(state.num_kernels, state.num_kernels + count, dtype=np.int64),
+        "step": steps, "category": _words(activities.category, list(activities.categories)),
         "device_uuid": _words(np.searchsorted(known, device), [None if d < 0 else f"device {d}" for d in known]),
         "stream_id": _known(activities.stream), "start_ns": _column(activities.start),
         "end_ns": _column(activities.end),
         "kernel_class": kinds, "name": _words(activities.name, list(activities.names)),
         "correlation": _known(activities.correlation),
     }  # fmt: skip
+    state.num_kernels += count
     return _table("kernel", columns, count)
 
 
@@ -190,41 +191,43 @@ class _Issuers:
         return None
 
 
-def _op(told: CollectiveArguments | None, issuer: str | None, kernel: str) -> str:
-    for name in (told.name if told else None, issuer):
-        if name and (op := OPS.get(name.strip().lower())):
+def _op(told: Arguments | None, issuer: str | None, kernel: str) -> str:
+    for name in (told.op if told else None, issuer):
+        if isinstance(name, str) and (op := OPS.get(name.strip().lower())):
             return op
     found = _KERNEL_OP.search(kernel)
     return OPS.get(found[1].lower(), "other") if found else "other"
 
 
-def _group_name(told: CollectiveArguments | None) -> str | None:
+def _group_name(told: Arguments | None) -> str | None:
     return str(told.group) if told is not None and told.group not in (None, "") else None
 
 
-def _group(told: CollectiveArguments | None, stream: int, groups: dict[str, Told]) -> str:
+def _group(told: Arguments | None, stream: int, groups: dict[str, Told]) -> str:
     name = _group_name(told)
     members = tuple(members_of(told.ranks)) if told is not None and name is not None else ()
     label = name if name is not None else f"communication stream {stream}"
     group = f"{hash63('imported', label, *members):016x}"
     if group not in groups:
-        groups[group] = Told(label, members, told.description if told is not None else None)
+        groups[group] = Told(
+            label, members, told.description if told is not None and isinstance(told.description, str) else None
+        )
     return group
 
 
-def _sizes(told: CollectiveArguments | None) -> dict[str, Any]:
-    if told is None or told.dtype is None:
+def _sizes(told: Arguments | None) -> dict[str, Any]:
+    if told is None or not isinstance(told.dtype, str):
         return {}
     dtype, width = DTYPES.get(told.dtype, ("other", 0))
     sizes = {"bytes_in": told.num_in, "bytes_out": told.num_out}
-    return {"dtype": dtype, **{key: value * width for key, value in sizes.items() if value is not None and width}}
+    return {"dtype": dtype, **{key: value * width for key, value in sizes.items() if isinstance(value, int) and width}}
 
 
 def _spans(annotations: Table, steps: _Steps, state: RankState) -> pa.Table:
     names, count = list(annotations.names), len(annotations)
     kinds = [next((kind for pattern, kind in _SPANS if pattern.search(name)), "user") for name in names]
     columns = {
-        **_key(state, count), "step": steps.of(np.array(annotations.start, np.int64)),
+        **_process(state, count), "record": state.numbers(count), "step": steps.of(np.array(annotations.start, np.int64)),
         "kind": _words(annotations.name, kinds), "name": _words(annotations.name, names),
         "start_ns": _column(annotations.start), "end_ns": _column(annotations.end),
     }  # fmt: skip
@@ -258,9 +261,8 @@ def _host_classes(activities: Activities) -> pa.Array:
     return _words(activities.name, words)
 
 
-def _key(state: RankState, count: int) -> dict[str, Any]:
-    return {"proc": np.full(count, state.proc, np.int64), "rank": np.full(count, state.rank, np.int32),
-            "record": state.numbers(count)}  # fmt: skip
+def _process(state: RankState, count: int) -> dict[str, Any]:
+    return {"proc": np.full(count, state.proc, np.int64), "rank": np.full(count, state.rank, np.int32)}
 
 
 def _words(positions: Any, words: list[Any]) -> pa.Array:

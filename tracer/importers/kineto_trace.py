@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rankscope.schema.kernel_classes import COPY_CATEGORIES, HOST_CATEGORY, KERNEL_CATEGORIES
 
-from .kineto_events import Damage, Event, Metadata, TraceFile, nanoseconds
+from .kineto_events import NOTHING_TOLD, Arguments, Damage, Event, Metadata, TraceFile, nanoseconds
 
 Numbers = npt.NDArray[np.int64]
 NONE: Final = -1
@@ -36,30 +36,6 @@ _KINDS: Final = {
     "user_annotation": _ANNOTATION,
     HOST_CATEGORY: _OPERATOR, "Operator": _OPERATOR, "Trace": _TRACE,
 }  # fmt: skip
-
-
-class CollectiveArguments(msgspec.Struct, gc=False):
-    """What newer traces say of a communication kernel. num_in, num_out: elements of the tensors."""
-
-    stream: Any = None
-    device: Any = None
-    correlation: Any = None
-    name: str | None = msgspec.field(default=None, name="Collective name")
-    num_in: int | None = msgspec.field(default=None, name="In msg nelems")
-    num_out: int | None = msgspec.field(default=None, name="Out msg nelems")
-    dtype: str | None = None
-    group: Any = msgspec.field(default=None, name="Process Group Name")
-    description: str | None = msgspec.field(default=None, name="Process Group Description")
-    ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
-    rank: Any = msgspec.field(default=None, name="Rank")
-
-
-class Arguments(msgspec.Struct, gc=False):
-    """What every activity of a device may say of itself."""
-
-    stream: Any = None
-    device: Any = None
-    correlation: Any = None
 
 
 @dataclass(slots=True)
@@ -118,7 +94,7 @@ class Trace:
     steps: Table = field(default_factory=Table)
     launch_start: "array[int]" = field(default_factory=lambda: array("q"))
     launch_correlation: "array[int]" = field(default_factory=lambda: array("q"))
-    told: dict[int, CollectiveArguments] = field(default_factory=dict)
+    told: dict[int, Arguments] = field(default_factory=dict)
     comms_rank: int | None = None
     window: list[int] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
@@ -129,7 +105,7 @@ def read_trace(path: str, progress: Callable[[int], None] = lambda _: None) -> T
     trace = Trace(path)
     _read(trace, progress, _host_and_device)
     if not len(trace.device):
-        _read(Trace(path), lambda _: None, lambda _, event: _operator(trace, event))
+        _read(Trace(path), lambda _: None, lambda _, event, kind: _operator(trace, event, kind))
     _rebase(trace)
     _quarantine(trace)
     return trace
@@ -154,30 +130,30 @@ def launches(trace: Trace, correlation: Numbers) -> Numbers:
     return np.where((known[at] == correlation) & (correlation > 0), times[at], 0)
 
 
-def _read(trace: Trace, progress: Callable[[int], None], take: Callable[[Trace, Event], None]) -> None:
-    file = TraceFile(trace.path)
+def _read(trace: Trace, progress: Callable[[int], None], take: Callable[[Trace, Event, int], None]) -> None:
+    file, kinds = TraceFile(trace.path), _KINDS.get
     for events in file.batches():
         for event in events:
-            take(trace, event)
+            category = event.cat
+            kind = kinds(category) if type(category) is str else None
+            if kind is not None:
+                take(trace, event, kind)
         progress(file.num_read)
     trace.metadata, trace.damage, trace.num_events = file.metadata, file.damage, file.num_events
 
 
-def _host_and_device(trace: Trace, event: Event) -> None:
-    try:
-        kind = _KINDS.get(event.cat)
-    except TypeError:  # the category is a list or an object
-        kind = None
-    if kind is None:
-        return
+def _host_and_device(trace: Trace, event: Event, kind: int) -> None:
+    name = event.name
     if kind == _LAUNCH:
         _launch(trace, event)
     elif kind == _DEVICE:
         _device(trace, event)
-    elif kind != _OPERATOR or (type(event.name) is str and event.name.startswith(STEP_PREFIX)):
+    elif kind != _OPERATOR:
         _annotation(trace, event, kind)
-    elif event.name == PARAMETERS and trace.comms_rank is None:
-        trace.comms_rank = rank_told(event)
+    elif name == PARAMETERS:
+        trace.comms_rank = rank_told(event) if trace.comms_rank is None else trace.comms_rank
+    elif type(name) is str and name.startswith(STEP_PREFIX):
+        _annotation(trace, event, kind)
 
 
 def _device(trace: Trace, event: Event) -> None:
@@ -186,16 +162,15 @@ def _device(trace: Trace, event: Event) -> None:
         trace.num_incomplete += 1
         return
     name, category = str(event.name), str(event.cat)
-    arguments: Any = _decoded(event, _DEVICE_ARGUMENTS, Arguments)
-    if category[0] in "kK" and (b"Collective name" in bytes(event.args) or "nccl" in name[:24]):
-        arguments = _decoded(event, _COLLECTIVE_ARGUMENTS, CollectiveArguments)
+    arguments = event.args or NOTHING_TOLD
+    if arguments.op is not None:
         trace.told[len(trace.device)] = arguments
     trace.device.add_device(start, start + duration, name, _CATEGORIES.get(category, category), arguments)
 
 
 def _launch(trace: Trace, event: Event) -> None:
     start = nanoseconds(bytes(event.ts))
-    correlation = whole(_decoded(event, _DEVICE_ARGUMENTS, Arguments).correlation)
+    correlation = whole((event.args or NOTHING_TOLD).correlation)
     if start is not None and correlation > 0:
         trace.launch_start.append(start)
         trace.launch_correlation.append(correlation)
@@ -214,24 +189,17 @@ def _annotation(trace: Trace, event: Event, kind: int) -> None:
         table.add(start, start + duration, name)
 
 
-def _operator(trace: Trace, event: Event) -> None:
-    if event.cat not in (HOST_CATEGORY, "Operator") or str(event.name).startswith(STEP_PREFIX):
+def _operator(trace: Trace, event: Event, kind: int) -> None:
+    if kind != _OPERATOR or str(event.name).startswith(STEP_PREFIX):
         return
     start, duration = nanoseconds(bytes(event.ts)), nanoseconds(bytes(event.dur))
     if start is not None and duration is not None and duration >= 0:
-        trace.operators.add_device(start, start + duration, str(event.name), HOST_CATEGORY, Arguments())
-
-
-def _decoded(event: Event, decode: Callable[[bytes], Any], empty: Callable[[], Any]) -> Any:
-    try:
-        return decode(bytes(event.args)) if bytes(event.args) else empty()
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return empty()
+        trace.operators.add_device(start, start + duration, str(event.name), HOST_CATEGORY, NOTHING_TOLD)
 
 
 def rank_told(event: Event) -> int | None:
     """The global rank, from the rank inside a group and the group's members."""
-    arguments: CollectiveArguments = _decoded(event, _COLLECTIVE_ARGUMENTS, CollectiveArguments)
+    arguments = event.args or NOTHING_TOLD
     inside, members = whole(arguments.rank), members_of(arguments.ranks)
     return members[inside] if 0 <= inside < len(members) else None
 
@@ -301,6 +269,4 @@ def _keep(trace: Trace, kept: npt.NDArray[np.bool_]) -> None:
         setattr(device, column, array(values.typecode, typed[kept].tobytes()))
 
 
-_DEVICE_ARGUMENTS: Final = msgspec.json.Decoder(Arguments).decode
-_COLLECTIVE_ARGUMENTS: Final = msgspec.json.Decoder(CollectiveArguments).decode
 _CATEGORIES: Final = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}

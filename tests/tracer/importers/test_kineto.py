@@ -1,0 +1,264 @@
+"""Damaged, doubled, missing, foreign: traces made here, of which every answer is known."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankscope.analyzers.run import Run
+from rankscope.schema.errors import MixedRuns, NoEvidence, NotARun, UnreadableFile
+from rankscope.tracer.importers import kineto_events
+from rankscope.tracer.importers.kineto import import_kineto, run_length
+from rankscope.tracer.importers.request import Imported, Request
+
+BASE_US = 1_700_000_000_000_000
+Event = dict[str, Any]
+
+
+def kernel(at: int, name: str = "gemm", duration: int = 10, **arguments: Any) -> Event:
+    """A kernel `at` microseconds after the begin; its launch is one microsecond earlier."""
+    told = {"device": 0, "stream": 7, "correlation": at + 1, **arguments}
+    return {
+        "ph": "X",
+        "cat": "kernel",
+        "name": name,
+        "pid": 0,
+        "tid": 7,
+        "ts": BASE_US + at,
+        "dur": duration,
+        "args": told,
+    }
+
+
+def launch(at: int) -> Event:
+    return {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": BASE_US + at - 1,
+            "dur": 1, "args": {"correlation": at + 1}}  # fmt: skip
+
+
+def trace(num: int = 50, rank: int | None = 0, world_size: int = 2, start: int = 0) -> dict[str, Any]:
+    """`num` kernels of 10 us, one every 20 us."""
+    events = [made(start + 20 * n + 5) for n in range(num) for made in (launch, kernel)]
+    document: dict[str, Any] = {"schemaVersion": 1}
+    if rank is not None:
+        document["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": world_size}
+    return document | {"traceEvents": events}
+
+
+def write(path: Path, document: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(json.dumps(document, indent=1).encode())
+    return path
+
+
+@pytest.fixture
+def bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Imported]:
+    """Import the files in `tmp_path/in` (or `paths`)."""
+    monkeypatch.setenv("RANKSCOPE_LOCAL_DIR", str(tmp_path / "local"))
+
+    def run(*paths: Path, **more: Any) -> Imported:
+        chosen = tuple(map(str, paths)) or (str(tmp_path / "in"),)
+        return import_kineto(Request(chosen, str(tmp_path / "run"), **more))
+
+    return run
+
+
+def rows(tmp_path: Path, sql: str) -> list[tuple[Any, ...]]:
+    with Run.open(str(tmp_path / "run")) as run:
+        return run.rows(sql)
+
+
+def test_a_truncated_file_gives_what_came_before(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    whole = write(tmp_path / "in/rank0.json", trace())
+    whole.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    write(tmp_path / "in/rank1.json", trace(rank=1))
+    found = bring()
+    first, second = found.files
+    assert first.is_imported and first.note == "the file ends before its events do" and first.num_skipped == 1
+    assert second.note == "" and second.num_rows == 50
+    assert dict(rows(tmp_path, "SELECT rank, count(*) FROM kernel GROUP BY rank"))[0] in range(23, 27)
+
+
+def test_a_truncated_gzip_gives_what_came_before(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    packed = gzip.compress(json.dumps(trace(num=2000)).encode())
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json.gz").write_bytes(packed[: len(packed) * 3 // 4])
+    write(tmp_path / "in/rank1.json", trace(rank=1))
+    first, second = bring().files
+    assert first.rank == 0 and "the gzip data end early" in first.note and 500 < first.num_rows < 2000
+    assert second.num_rows == 50
+
+
+def test_several_gzip_members_in_a_row_are_one_file(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    text = json.dumps(trace(num=2000)).encode()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json.gz").write_bytes(gzip.compress(text[:70_000]) + gzip.compress(text[70_000:]))
+    [report] = bring().files
+    assert (report.num_rows, report.note) == (2000, "")
+
+
+def test_rubbish_inside_gzip_is_named(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    packed = bytearray(gzip.compress(json.dumps(trace(num=2000)).encode()))
+    packed[len(packed) // 2 : len(packed) // 2 + 64] = bytes(64)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json.gz").write_bytes(packed)
+    write(tmp_path / "in/rank1.json", trace(rank=1))
+    first, second = bring().files
+    assert "gzip data are damaged" in first.note or first.num_skipped
+    assert first.rank == 0 and 0 < first.num_rows < 2000
+    assert second.num_rows == 50
+
+
+@pytest.mark.parametrize("text", [b"gemm \xff\xfe", b"gemm \x01 \x1f"], ids=["not UTF-8", "control characters"])
+def test_damaged_text_costs_no_event(text: bytes, tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    path = write(tmp_path / "in/rank0.json", trace())
+    path.write_bytes(path.read_bytes().replace(b'"gemm"', b'"' + text + b'"', 1))
+    [report] = bring().files
+    assert report.num_rows == 50 and report.num_skipped == 0
+    assert rows(tmp_path, "SELECT count(*) FROM kernel WHERE name <> 'gemm'") == [(1,)]
+
+
+def test_an_event_that_is_no_json_is_skipped_and_counted(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    path = write(tmp_path / "in/rank0.json", trace())
+    path.write_bytes(path.read_bytes().replace(b'"gemm"', b'"ge"mm"', 1))
+    [report] = bring().files
+    assert report.num_rows == 49 and report.num_skipped == 1
+    assert rows(tmp_path, "SELECT num_dropped FROM process") == [(1,)]
+
+
+def test_a_kernel_stamped_far_outside_is_not_believed(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    document = trace()
+    document["traceEvents"] += [kernel(100_000_000_000, "late"), kernel(-BASE_US, "zero")]
+    write(tmp_path / "in/rank0.json", document)
+    [report] = bring().files
+    assert report.num_quarantined == 2 and report.num_rows == 50
+    assert "not believed: late: 99940 s outside" in report.note or "not believed: late:" in report.note
+    [(span,)] = rows(tmp_path, "SELECT max(end_ns) - min(start_ns) FROM kernel")
+    assert span == 990_000
+
+
+def test_an_event_without_a_time_is_counted(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    document = trace()
+    document["traceEvents"] += [kernel(30) | {"dur": -5}, kernel(50) | {"ts": "yesterday"}]
+    write(tmp_path / "in/rank0.json", document)
+    [report] = bring().files
+    assert (report.num_rows, report.num_skipped) == (50, 2) and "without a usable time" in report.note
+
+
+def test_two_files_of_one_rank_at_the_same_time(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    write(tmp_path / "in/a.json", trace())
+    write(tmp_path / "in/b.json", trace())
+    first, second = bring().files
+    assert first.is_imported and not second.is_imported
+    assert second.note == "another file is of rank 0 at the same time"
+    assert rows(tmp_path, "SELECT count(*), count(DISTINCT record) FROM kernel") == [(50, 50)]
+
+
+def test_two_windows_of_one_rank_follow_one_another(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    write(tmp_path / "in/a.json", trace())
+    write(tmp_path / "in/b.json", trace(start=1_000_000))
+    assert [report.is_imported for report in bring().files] == [True, True]
+    assert rows(tmp_path, "SELECT count(*), count(DISTINCT record), count(DISTINCT proc) FROM kernel") == [
+        (100, 100, 1)
+    ]
+
+
+def test_a_missing_rank_is_named(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    for rank in (0, 1, 3):
+        write(tmp_path / f"in/{rank}.json", trace(rank=rank, world_size=5))
+    found = bring()
+    assert (found.world_size, found.missing) == (5, (2, 4))
+    assert rows(tmp_path, "SELECT world_size FROM run") == [(5,)]
+
+
+def test_an_empty_folder_and_a_path_that_is_not_there(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    (tmp_path / "in").mkdir()
+    with pytest.raises(NotARun, match="no file that ends in"):
+        bring()
+    with pytest.raises(UnreadableFile, match="no such file"):
+        bring(tmp_path / "nowhere")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"not json", b"\x1f\x8b", b'{"traceEvents": []}', b"[]", b"PK\3\4"])
+def test_what_is_no_trace_is_one_message(content: bytes, tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/rank0.json").write_bytes(content)
+    with pytest.raises(NoEvidence, match=r"rank0\.json: "):
+        bring()
+    write(tmp_path / "in/rank1.json", trace(rank=1))
+    assert [report.is_imported for report in bring().files] == [False, True]
+
+
+def test_a_run_is_not_written_over(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    write(tmp_path / "in/a.json", trace())
+    bring()
+    with pytest.raises(MixedRuns, match="folder of its own"):
+        bring()
+
+
+def test_where_the_rank_comes_from(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    """In this order: the user, the metadata, the collectives' arguments, the name."""
+    told = {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "ts": BASE_US, "dur": 5,
+            "args": {"Rank": 1, "Process Group Ranks": "[2, 6]"}}  # fmt: skip
+    by_arguments = trace(rank=None)
+    by_arguments["traceEvents"].append(told)
+    late = trace(rank=None) | {"distributedInfo": {"rank": 3}}  # behind the events
+    write(tmp_path / "in/metadata_rank9.json", trace(rank=0))
+    write(tmp_path / "in/arguments.json", by_arguments)
+    write(tmp_path / "in/late.json", late)
+    write(tmp_path / "in/job.rank-4.json", trace(rank=None))
+    write(tmp_path / "in/mine.json", trace(rank=0))
+    write(tmp_path / "in/nobody.json", trace(rank=None))
+    found = {Path(report.path).name: report for report in bring(ranks={"mine.json": 5}).files}
+    assert {name: report.rank for name, report in found.items()} == {
+        "metadata_rank9.json": 0, "arguments.json": 6, "late.json": 3, "job.rank-4.json": 4, "mine.json": 5,
+        "nobody.json": None,
+    }  # fmt: skip
+    assert "--rank-map" in found["nobody.json"].note
+
+
+def test_a_trace_in_many_chunks_is_the_same_trace(
+    tmp_path: Path, bring: Callable[..., Imported], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cuts fall anywhere: in strings with braces, in lists of objects, in the metadata behind the events."""
+    document = trace(num=300)
+    for n, event in enumerate(document["traceEvents"]):
+        event["args"] |= {"nested": [{"a": n}, {"b": '},{ ]} \\" x'}], "text": '}, {"ph": '}
+    document["tail"] = [{"x": 1}, {"y": [2]}]
+    write(tmp_path / "in/a.json", document)
+    monkeypatch.setattr(kineto_events, "CHUNK_BYTES", 700)
+    monkeypatch.setattr(kineto_events, "_READ_BYTES", 300)
+    [report] = bring().files
+    assert (report.num_events, report.num_rows, report.num_skipped, report.note) == (600, 300, 0, "")
+
+
+def test_layouts_of_json(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    """Compact (which HTA takes for one rank), a bare list, sorted keys."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/0.json").write_text(json.dumps(trace(rank=0), separators=(",", ":")))
+    (tmp_path / "in/1.json").write_text(json.dumps(trace(rank=1), sort_keys=True))
+    (tmp_path / "in/rank2.json").write_text(json.dumps(trace(rank=None)["traceEvents"]))
+    assert [(report.rank, report.num_rows, report.note) for report in bring().files] == [
+        (0, 50, ""),
+        (1, 50, ""),
+        (2, 50, ""),
+    ]
+
+
+@pytest.mark.parametrize(("text", "answer"), [
+    (b"1365627865398.728", 1365627865398728), (b"1712195495505583.123", 1712195495505583123), (b"10", 10_000),
+    (b"1.6", 1600), (b"41.407", 41407), (b"0.1230000001", 123), (b"1e3", 1_000_000), (b'"12"', 12_000),
+    (b"-0.5", -500), (b"", None), (b'"x"', None), (b"null", None), (b"NaN", None),
+])  # fmt: skip
+def test_nanoseconds_are_exact(text: bytes, answer: int | None) -> None:
+    assert kineto_events.nanoseconds(text) == answer
+
+
+@pytest.mark.parametrize(("members", "answer"), [
+    ((0, 1, 2), ([0], [1], [3])), ((0, 2, 4, 9), ([0, 9], [2, 1], [3, 1])), ((5,), ([5], [1], [1])), ((), ([], [], [])),
+])  # fmt: skip
+def test_members_as_runs(members: tuple[int, ...], answer: Any) -> None:
+    assert run_length(members) == answer
