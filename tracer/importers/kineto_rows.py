@@ -227,7 +227,8 @@ def _spans(annotations: Table, steps: _Steps, state: RankState) -> pa.Table:
     names, count = list(annotations.names), len(annotations)
     kinds = [next((kind for pattern, kind in _SPANS if pattern.search(name)), "user") for name in names]
     columns = {
-        **_process(state, count), "record": state.numbers(count), "step": steps.of(np.array(annotations.start, np.int64)),
+        **_process(state, count), "record": state.numbers(count),
+        "step": steps.of(np.array(annotations.start, np.int64)),
         "kind": _words(annotations.name, kinds), "name": _words(annotations.name, names),
         "start_ns": _column(annotations.start), "end_ns": _column(annotations.end),
     }  # fmt: skip

@@ -1,0 +1,139 @@
+"""Import and analysis of a Kineto trace against HolisticTraceAnalysis on the same file: time, memory, the same numbers.
+
+    python benchmarks/kineto.py --hta-python VENV/bin/python [--trace FILE] [--repeats 3]
+
+VENV holds `traceinsight==0.6.1 pandas==2.3.3 numpy==1.26.4 plotly==7.1.0`. Without --trace the largest trace below
+RANKSCOPE_TEST_DATA is taken: v100_5steps/df_index_resolver.json.gz (54 MB), from HolisticTraceAnalysis, tests/data.
+Each repeat is one process of each tool from its start to its exit. rankscope writes a run and then analyses it; HTA is
+asked for what `rankscope time` prints: breakdown, overlap, kernels by name. The last line times `time --hta`, which
+computes breakdown and overlap as HTA does, and is compared with it. CPU time is what remains on a machine with other
+work. Exit status 1 if the figures of the acceptance list (10x, half the memory) are not met.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+LARGEST = "kineto/v100_5steps/df_index_resolver.json.gz"
+HTA = """
+import json, logging, sys
+logging.disable(logging.CRITICAL)
+from hta.trace_analysis import TraceAnalysis
+analysis = TraceAnalysis(trace_files={0: sys.argv[1]})
+found = analysis.get_temporal_breakdown(visualize=False).to_dict("records")[0]
+found |= analysis.get_comm_comp_overlap(visualize=False).to_dict("records")[0]
+analysis.get_gpu_kernel_breakdown(visualize=False)
+print("ANSWER" + json.dumps({key: float(value) for key, value in found.items() if key != "rank"}))
+"""
+EXACT = """
+import sys
+from rankscope.cli.main import run
+status = run(["import", "kineto", sys.argv[1], "-o", sys.argv[2], *sys.argv[3:]])
+sys.exit(status or run(["time", sys.argv[2], "--json"]))
+"""
+SAME = """
+import sys
+from rankscope.cli.main import run
+sys.exit(run(["time", "--hta", sys.argv[1], "--json"]))
+"""
+
+
+class Cost(NamedTuple):
+    """One process. seconds: wall; cpu_seconds: user and system; peak_mib: largest resident set."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_mib: float
+    output: str
+
+
+def measure(command: list[str]) -> Cost:
+    """Run `command` to its end. Raises CalledProcessError."""
+    with tempfile.TemporaryFile() as out:
+        began = time.monotonic()
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
+        out.seek(0)
+        text = out.read().decode()
+    return Cost(seconds, usage.ru_utime + usage.ru_stime, peak_mib(usage), text)
+
+
+def peak_mib(usage: resource.struct_rusage) -> float:
+    """Linux counts in KiB."""
+    return usage.ru_maxrss / 1024
+
+
+def rounds(trace: str, hta_python: str, repeats: int) -> dict[str, list[Cost]]:
+    """The tools in turn, `repeats` times."""
+    found: dict[str, list[Cost]] = {"HolisticTraceAnalysis": [], "rankscope": [], "rankscope --hta": []}
+    for number in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            out = f"{folder}/run{number}"
+            found["HolisticTraceAnalysis"].append(measure([hta_python, "-c", HTA, trace]))
+            found["rankscope"].append(measure([sys.executable, "-c", EXACT, trace, out]))
+            found["rankscope --hta"].append(measure([sys.executable, "-c", SAME, trace]))
+    return found
+
+
+def answers(found: dict[str, list[Cost]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What HTA and rankscope's mode like it printed, by HTA's names."""
+    hta = json.loads(found["HolisticTraceAnalysis"][0].output.partition("ANSWER")[2])
+    ours = json.loads(found["rankscope --hta"][0].output)["hta"][0]
+    return hta, {key: ours[key] for key in hta}
+
+
+def report(found: dict[str, list[Cost]]) -> bool:
+    """Print the table; True if the figures of the acceptance list are met."""
+    base = medians(found["HolisticTraceAnalysis"])
+    print(f"{'':<24}{'wall s':>9}{'CPU s':>9}{'peak MiB':>10}{'wall':>8}{'CPU':>8}{'memory':>9}")
+    for name, costs in found.items():
+        cost = medians(costs)
+        ratios = [base[at] / cost[at] for at in range(2)] + [cost[2] / base[2]]
+        print(
+            f"{name:<24}{cost[0]:>9.2f}{cost[1]:>9.2f}{cost[2]:>10.0f}{ratios[0]:>7.1f}x{ratios[1]:>7.1f}x{ratios[2]:>9.2f}"
+        )
+    ours = medians(found["rankscope"])
+    hta, same = answers(found)
+    is_same = hta == same
+    print("same numbers:", "yes" if is_same else f"no: {hta} against {same}")
+    return is_same and base[1] >= 10 * ours[1] and ours[2] <= base[2] / 2
+
+
+def medians(costs: list[Cost]) -> tuple[float, float, float]:
+    """Wall, CPU, memory."""
+    wall, cpu, peak = ([cost[at] for cost in costs] for at in range(3))
+    return (
+        statistics.median(map(float, wall)),
+        statistics.median(map(float, cpu)),
+        statistics.median(map(float, peak)),
+    )
+
+
+def main() -> int:
+    """The command line; 0 if the figures are met."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--hta-python", required=True)
+    parser.add_argument("--trace", default="")
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    trace = options.trace or str(Path(os.environ.get("RANKSCOPE_TEST_DATA", ".")) / LARGEST)
+    if not Path(trace).exists():
+        print(f"{trace} is not there: set RANKSCOPE_TEST_DATA or give --trace")
+        return 2
+    return 0 if report(rounds(trace, options.hta_python, options.repeats)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
