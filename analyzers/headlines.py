@@ -71,7 +71,8 @@ def _lost(coverage: Coverage) -> list[Headline]:
 def _unfinished(brief: Brief, coverage: Coverage, communication: Communication) -> list[Headline]:
     gone = {*coverage.ended.get("killed", ()), *coverage.ended.get("failed", ())}
     found = []
-    for item in communication.unfinished:
+    # the one that somebody has not issued explains the others, which may merely be complete without our knowing
+    for item in sorted(communication.unfinished, key=lambda item: not _absent(item)):
         if brief.about.is_running or gone & set(item.ranks) or gone & set(item.group.members):
             found.append(
                 Headline(WARNING if brief.about.is_running else CRITICAL, _in_flight(item, brief.about.is_running))
@@ -83,9 +84,14 @@ def _unfinished(brief: Brief, coverage: Coverage, communication: Communication) 
     return found
 
 
+def _absent(item: Unfinished) -> tuple[int, ...]:
+    is_transfer = item.src is not None and item.dst is not None
+    return () if is_transfer else tuple(rank for rank in item.group.members if rank not in item.issuers)
+
+
 def _in_flight(item: Unfinished, is_running: bool) -> str:
     peer = f" from {item.src} to {item.dst}" if item.src is not None and item.dst is not None else ""
-    missing = tuple(rank for rank in item.group.members if rank not in item.issuers) if not peer else ()
+    missing = _absent(item)
     where = f" in step {item.step}" if item.step is not None else ""
     absent = f", not by {_ranks(missing).lower()}" if missing else ""
     when = "is in flight" if is_running else "never completed"

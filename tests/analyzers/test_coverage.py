@@ -88,6 +88,17 @@ def test_a_rank_that_an_exception_ended_is_said_with_what_it_left_open(tmp_path:
     ]
 
 
+def test_the_operation_that_somebody_did_not_issue_is_named_before_an_earlier_one(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    build.collective(0, 0, 1, (1, 2), 2)
+    build.collective(1, 0, 1, None, None)  # complete, but its process never asked again
+    build.collective(0, 1, 5, None, None, step=4)
+    build.entities(exit_kind="killed")
+    assert [line.text for line in report_of(build.seal()).headlines if line.level == 2][1:] == [
+        "all_reduce number 1 in world in step 4 never completed: issued by rank 0, not by rank 1.",
+    ]
+
+
 def test_a_hook_that_is_off_is_named_with_its_reason(tmp_path: Path) -> None:
     build = RunBuilder(tmp_path / "run")
     build.step(0, 0, 0, 1)
