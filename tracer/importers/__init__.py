@@ -8,4 +8,5 @@ from typing import Final
 FORMATS: Final[dict[str, str]] = {
     "kineto": "kineto:import_kineto",
     "flight-recorder": "flight_recorder:import_flight_recorder",
+    "pipeline": "pipeline:import_pipeline",
 }

@@ -1,0 +1,196 @@
+"""How much of a pipeline's time is bubble, against what its schedule must cost, and what the rest is due to.
+
+Window of a step: earliest begin to latest end over the ranks of one pipeline (their steps, else their compute spans);
+where its ranks have several clocks, the longest rank's own. Idle = 1 - U(compute spans) / window; bubble = idle without
+the intervals of data wait, checkpoint and waits in data-parallel groups. Means are taken over time: sum / sum.
+
+Ideal by formula (GPipe and 1F1B: (p-1)/(m+p-1); interleaved: (p-1)/(vm+p-1)): 8 stages and 16 micro-batches give 7/23.
+With a slowest stage, step = max / (1 - ideal) and a rank computes mean: so the part of the bubble that is due to
+imbalance is (1 - ideal) (1 - mean/max). The first step is warm-up and left out, as are steps that the job left out.
+Cannot see: pipelines whose spans tell no stage.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from rankscope.schema.measurement import Measurement
+
+from .evidence import Evidence
+from .run import Run
+from .statements import statement
+
+
+class RankStep(NamedTuple):
+    """One rank in one step. excused_ns: U(compute, data wait, checkpoint, waits in data-parallel groups)."""
+
+    incarnation: int
+    step: int
+    global_step: int | None
+    rank: int
+    stage: int
+    boot_id: str | None
+    pipeline: str
+    start_ns: int
+    end_ns: int
+    compute_ns: int
+    excused_ns: int
+    num_forwards: int
+    num_chunks: int
+    has_weight_gradients: bool
+    left_out: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RankBubble:
+    """One rank over the counted steps. bubbles: its bubble by step, the left out ones included."""
+
+    rank: int
+    stage: int
+    idle: Measurement
+    bubble: Measurement
+    bubbles: tuple[Measurement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The answer. warmup_ratio: the first step's window / the median of the others; None where there is no other."""
+
+    ranks: tuple[RankBubble, ...]
+    mean_bubble: Measurement
+    ideal: Measurement
+    imbalance: Measurement
+    due_to_imbalance: float | None
+    excused: float | None
+    num_steps: int
+    num_left_out: int
+    warmup_ratio: float | None
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All of them: the job's, then each rank's with its steps."""
+        told = [item for rank in self.ranks for item in (rank.idle, rank.bubble, *rank.bubbles)]
+        return (self.mean_bubble, self.ideal, self.imbalance, *told)
+
+
+def pipeline(run: Run, coverage: float | None = None) -> Pipeline | None:
+    """The bubbles; None where no span tells a stage, or only one stage does."""
+    rows = [RankStep(*row) for row in run.rows(statement("pipeline", "rank_steps"))]
+    if len({row.stage for row in rows}) < 2:
+        return None
+    windows = _windows(rows)
+    counted = [row for row in rows if _is_counted(row)]
+    left_out = f"first step (warm-up) and steps that the job left out: {_num_steps(rows) - _num_steps(counted)}"
+    caveats = (
+        () if len({row.boot_id for row in rows}) == 1 else ("several clocks: the window is the longest rank's own",)
+    )
+    told = Evidence(run, "pipeline", statement("pipeline", "rank_steps"), ("span", "step", "process"), coverage,
+                    window="steps of a pipeline", left_out=left_out, caveats=caveats)  # fmt: skip
+    ideal = _ideal(run, told, counted or rows)
+    bubble, excused = _fraction(counted, windows, "excused_ns"), _fraction(counted, windows, "compute_ns")
+    reason = "" if counted else "no step counts: there is only the first"
+    share = _stage_share(counted)
+    slowest = None if share is None else 1 / share
+    imbalance = told.measurement("pipeline.stage_imbalance", slowest, {}, _num_steps(counted), reason=reason)
+    mean = told.measurement("pipeline.bubble_fraction", bubble, {}, len(counted), reason=reason)
+    is_known = share is not None and ideal.value is not None
+    return Pipeline(
+        _ranks(told, rows, windows), mean, ideal, imbalance,
+        (1 - float(ideal.value or 0)) * (1 - (share or 0)) if is_known else None,
+        None if bubble is None or excused is None else excused - bubble, _num_steps(counted),
+        _num_steps(rows) - _num_steps(counted), _warmup(rows, windows),
+    )  # fmt: skip
+
+
+def _is_counted(row: RankStep) -> bool:
+    return row.step > 0 and row.left_out is None
+
+
+def _num_steps(rows: list[RankStep]) -> int:
+    return len({(row.incarnation, row.step) for row in rows})
+
+
+_Key = tuple[int, str, int]
+
+
+def _key(row: RankStep) -> _Key:
+    return row.incarnation, row.pipeline, row.step
+
+
+def _windows(rows: list[RankStep]) -> dict[_Key, int]:
+    by_step: dict[_Key, list[RankStep]] = defaultdict(list)
+    for row in rows:
+        by_step[_key(row)].append(row)
+    return {key: _window(ranks) for key, ranks in by_step.items()}
+
+
+def _window(ranks: list[RankStep]) -> int:
+    if len({row.boot_id for row in ranks}) > 1:
+        return max(row.end_ns - row.start_ns for row in ranks)
+    return max(row.end_ns for row in ranks) - min(row.start_ns for row in ranks)
+
+
+def _fraction(rows: list[RankStep], windows: dict[_Key, int], part: str) -> float | None:
+    """1 - sum of `part` / sum of windows."""
+    whole = sum(windows[_key(row)] for row in rows)
+    return 1 - sum(getattr(row, part) for row in rows) / whole if whole else None
+
+
+def _ranks(told: Evidence, rows: list[RankStep], windows: dict[_Key, int]) -> tuple[RankBubble, ...]:
+    by_rank: dict[int, list[RankStep]] = defaultdict(list)
+    for row in rows:
+        by_rank[row.rank].append(row)
+    found = []
+    for rank, mine in sorted(by_rank.items()):
+        used = [row for row in mine if _is_counted(row)]
+        scope = {"rank": rank, "stage": mine[0].stage}
+        reason = "" if used else "no step counts: there is only the first"
+        idle, bubble = (_fraction(used, windows, part) for part in ("compute_ns", "excused_ns"))
+        found.append(RankBubble(
+            rank, mine[0].stage, told.measurement("pipeline.idle_fraction", idle, scope, len(used), reason=reason),
+            told.measurement("pipeline.bubble_fraction", bubble, scope, len(used), reason=reason),
+            tuple(_of_step(told, row, windows) for row in mine),
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def _of_step(told: Evidence, row: RankStep, windows: dict[_Key, int]) -> Measurement:
+    scope = {"rank": row.rank, "stage": row.stage, "step": row.step, "global_step": row.global_step}
+    why = "" if _is_counted(row) else "warm-up" if row.step == 0 else str(row.left_out)
+    return told.measurement("pipeline.bubble_fraction", _fraction([row], windows, "excused_ns"), scope, 1,
+                            reason="" if windows[_key(row)] else "the step took no time",
+                            caveats=(f"left out: {why}",) if why else ())  # fmt: skip
+
+
+def _ideal(run: Run, told: Evidence, rows: list[RankStep]) -> Measurement:
+    name = "pipeline.ideal_bubble_fraction"
+    ((pp, vpp),) = run.rows(statement("pipeline", "layout"))
+    if any(row.has_weight_gradients for row in rows):
+        return told.measurement(
+            name, None, {}, 0, reason="weight gradients apart: which zero-bubble schedule is not told"
+        )
+    stages = pp or 1 + max(row.stage for row in rows)
+    chunks = vpp or max(1, *(row.num_chunks for row in rows))
+    forwards = median(row.num_forwards for row in rows)
+    caveats = ("1F1B or GPipe assumed" if chunks == 1 else "interleaved 1F1B assumed",
+               f"{stages} stages, {forwards / chunks:g} micro-batches, {chunks} chunks")  # fmt: skip
+    if not forwards:
+        return told.measurement(name, None, {}, 0, reason="no forward of a micro-batch was recorded")
+    return told.measurement(name, (stages - 1) / (forwards + stages - 1), {}, len(rows), caveats=caveats)
+
+
+def _stage_share(rows: list[RankStep]) -> float | None:
+    """Mean / maximum of the stages' compute time per rank and step."""
+    times: dict[int, list[int]] = defaultdict(list)
+    for row in rows:
+        times[row.stage].append(row.compute_ns)
+    means = [sum(values) / len(values) for values in times.values()]
+    slowest = max(means, default=0.0)
+    return sum(means) / len(means) / slowest if slowest else None
+
+
+def _warmup(rows: list[RankStep], windows: dict[_Key, int]) -> float | None:
+    others = [window for key, window in windows.items() if key[2] > 0]
+    first = [window for key, window in windows.items() if key[2] == 0]
+    return max(first) / median(others) if first and others and median(others) else None
