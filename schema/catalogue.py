@@ -128,7 +128,7 @@ _ENTRIES: Final = (
           ("rank", "stage")),
     Entry("pipeline.bubble_fraction", "1",
           "idle without data wait, exposed data-parallel communication and checkpoints",
-          _STAGED, ("rank", "stage")),
+          _STAGED, ("rank", "stage", "step", "global_step")),
     Entry("pipeline.ideal_bubble_fraction", "1", "bubble of the schedule by its action table or formula", _STAGED),
     Entry("pipeline.stage_imbalance", "1", "maximum / mean of the stages' compute time", _STAGED),
     Entry("throughput.samples", "1/s", "samples per second over data coordinates", ("step.samples", *_STEP), (),
