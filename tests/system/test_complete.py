@@ -10,7 +10,7 @@ from rankscope.analyzers.run import Run
 
 from .witness import Row, entries_by_group, mismatch
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900)]
 
 JOB = Path(__file__).parent / "jobs" / "complete.py"
 

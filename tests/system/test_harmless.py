@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import pytest
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 IMPORT = "import rankscope.auto\n"
 OFF = {"RANKSCOPE": "0"}

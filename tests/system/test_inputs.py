@@ -37,7 +37,7 @@ def run_job(torchrun, tmp_path, monkeypatch):
         run.close()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 def test_planted_delays_and_samples_of_four_ranks(run_job):
     run, out = run_job(4, "data")
     notes = [json.loads((out / f"{rank}.json").read_text()) for rank in range(4)]

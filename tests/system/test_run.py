@@ -14,7 +14,7 @@ from rankscope.schema.process_state import read_journal
 if TYPE_CHECKING:
     from tests.conftest import JobResult, Jobs
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900)]
 
 NUM_STEPS = 3
 RUN = (str(Path(sys.executable).with_name("rankscope")),)
