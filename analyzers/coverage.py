@@ -19,6 +19,7 @@ from rankscope.schema.tables import TABLES
 from .evidence import Evidence
 from .listing import Fault
 from .run import Row, Run
+from .shadow import shadow
 from .statements import statement
 
 ANALYZER: Final = "coverage"
@@ -55,6 +56,7 @@ class Coverage:
     """Quality of the capture. missing_ranks: of the last incarnation; ended: exit kind -> its ranks.
 
     num_strangers: processes with rows that the run does not know, so perhaps of another run.
+    shadow: None without shadow steps.
     """
 
     coverage: Measurement
@@ -69,11 +71,13 @@ class Coverage:
     hooks: tuple[HookState, ...]
     faults: tuple[Fault, ...]
     num_strangers: int
+    shadow: Measurement | None
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """All of them, in the order of the report."""
-        return (self.coverage, *self.rows, self.dropped, self.missing, self.errors, self.overhead, *self.tiers)
+        second = () if self.shadow is None else (self.shadow,)
+        return (self.coverage, *self.rows, self.dropped, self.missing, self.errors, self.overhead, *second, *self.tiers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ def coverage(run: Run) -> Coverage:
         seen.measurement("capture.missing_ranks", len(missing), {"incarnation": last}, len(processes)),
         _errors(told, hooks), _overhead(run, told, hooks), _tiers(run, share), missing,
         {kind: tuple(sorted(set(ranks))) for kind, ranks in sorted(ended.items())}, _hook_states(hooks), run.faults,
-        counts.num_strangers,
+        counts.num_strangers, shadow(run, share),
     )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ class Figures(NamedTuple):
 class MemoryRecorder:
     """A recorder over a ring in anonymous memory: what it costs is what the real one costs."""
 
-    is_on, step, global_step, phase = True, 0, -1, 0
+    is_on, is_shadow, step, global_step, phase = True, False, 0, -1, 0
 
     def __init__(self) -> None:
         writer = make_writer(lambda: None, lambda: 0)

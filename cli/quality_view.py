@@ -43,6 +43,8 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
             yield "hook off" if hook.is_off else "hook reduced", _hook(hook)
     yield "errors swallowed", _value(quality.errors, count)
     yield "cost", _cost(quality.overhead)
+    if quality.shadow is not None:
+        yield "by shadow steps", _shadow(quality.shadow)
     yield "rows", ", ".join(f"{item.scope['table']} {count(_int(item))}" for item in quality.rows)
     for fault in quality.faults[:MAX_FAULTS]:
         yield "not usable", f"{fault.path}: {fault.reason}"
@@ -74,6 +76,14 @@ def _cost(cost: Measurement) -> str:
         return f"{text} (no interval: only {count(cost.n)} hook entries were timed), {cost.provenance.caveats[-1]}"
     low, high = share(cost.interval.low, 2), share(cost.interval.high, 2)
     return f"{text} (95 % interval {low} to {high}, {count(cost.n)} hook entries timed), {cost.provenance.caveats[-1]}"
+
+
+def _shadow(cost: Measurement) -> str:
+    text = cost.reason if cost.value is None else share(float(cost.value), 2)
+    if cost.interval is not None:
+        low, high = share(cost.interval.low, 2), share(cost.interval.high, 2)
+        text += f" ({cost.interval.level:.0%} interval {low} to {high}, {count(cost.n)} shadow steps)"
+    return f"{text}; a second opinion, the figure above stands"
 
 
 def _value(measurement: Measurement, words) -> str:  # type: ignore[no-untyped-def]

@@ -11,6 +11,7 @@ from rankscope.schema.enums import code
 
 from .base import UNTIMED_MASK, now_ns
 from .completion import LAYOUT
+from .groups import Group
 from .ledger import DTYPE_OTHER, Ledger
 from .row_guard import RowGuard
 
@@ -34,6 +35,20 @@ def fast_all_reduce(  # noqa: C901, PLR0915 - one function, because calls are wh
     recorder, thread, completion, by_id = ledger.recorder, ledger.thread, ledger.completion, ledger.registry.by_id
     polls, works, poke = completion.polls, completion.works, recorder.poke
 
+    def shadowed(pg: Any, args: tuple[Any, ...], group: Group) -> Any:
+        group.take()
+        if excludes:
+            set_excluded(key, True)
+        else:
+            thread.inside = True
+        try:
+            return original(pg, *args)
+        finally:
+            if excludes:
+                set_excluded(key, False)
+            else:
+                thread.inside = False
+
     def allreduce(pg: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915
         group = by_id.get(id(pg))
         if group is None or not group.is_plain or guard.is_off or not recorder.is_on or thread.inside:
@@ -46,6 +61,8 @@ def fast_all_reduce(  # noqa: C901, PLR0915 - one function, because calls are wh
             dtype = dtypes.get(tensor.dtype, DTYPE_OTHER)
         except Exception:  # noqa: BLE001 - another overload, a sparse tensor, a wrong call: the general way knows them
             return general(pg, *args, **kwargs)
+        if recorder.is_shadow:
+            return shadowed(pg, args, group)
         entered = called = 0
         try:
             guard.calls = calls = guard.calls + 1

@@ -22,6 +22,7 @@ now_ns = time.monotonic_ns
 on_swallow: Callable[[str, BaseException], None] | None = None
 """Set by tests: called with (hook, error) for everything that a guard swallows."""
 
+
 def _hide(text: str) -> str:
     return "[redacted]"
 
@@ -42,6 +43,8 @@ class Recorder(Protocol):
 
     is_on: bool
     """False in forked children, after detach, and where no ring could be had: hooks then only pass through."""
+    is_shadow: bool
+    """True in shadow steps (`shadow`): hooks of the hot path count, and write no rows. Set by the steps hook only."""
     step: int
     """Ordinal of the current step in the incarnation; advanced by the steps hook only."""
     global_step: int

@@ -2,7 +2,7 @@
 
 Judged every WINDOW_STEPS steps from the guard's own sampled times against the time that passed. Over the budget the
 hook writes in one step of two, then of four, ... (by step number, so all ranks thin the same steps if they are equally
-slow); sequence numbers are counted all the same.
+slow); sequence numbers are counted all the same. Shadow steps (`shadow`) have no rows either.
 """
 
 from typing import Final
@@ -32,7 +32,7 @@ class Budget:
             self._step = step
             if not 0 <= step - self._first_step < WINDOW_STEPS:
                 self._judge(step)
-            self._is_allowed = step % self.one_in == 0
+            self._is_allowed = step % self.one_in == 0 and not self._recorder.is_shadow
         return self._is_allowed
 
     def _judge(self, step: int) -> None:

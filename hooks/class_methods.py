@@ -16,7 +16,7 @@ from .all_reduce import fast_all_reduce
 from .base import UNTIMED_MASK, now_ns, patch
 from .coalescing import watch_coalescing
 from .completion import LAYOUT, can_be_polled
-from .issue import Begun, beginner
+from .issue import Begun, beginner, counter
 from .ledger import Ledger
 from .operations import METHODS, Method
 from .row_guard import RowGuard
@@ -44,11 +44,13 @@ def _instead(wrapper: Any, _original: Any) -> Any:
 
 def _marking(ledger: Ledger, guard: RowGuard, method: Method, original: Any) -> Any:
     recorder, thread, finish = ledger.recorder, ledger.thread, _finisher(ledger, guard, method)
-    begin = beginner(ledger, guard, method)
+    begin, shadowed = beginner(ledger, guard, method), _shadowed(ledger, guard, method, original)
 
     def issue(pg: Any, *args: Any, **kwargs: Any) -> Any:
         if thread.inside or guard.is_off or not recorder.is_on:
             return original(pg, *args, **kwargs)
+        if recorder.is_shadow:
+            return shadowed(pg, *args, **kwargs)
         guard.calls = calls = guard.calls + 1
         entered = 0 if calls & UNTIMED_MASK else guard.sample()
         begun = begin(pg, args, kwargs)
@@ -66,6 +68,24 @@ def _marking(ledger: Ledger, guard: RowGuard, method: Method, original: Any) -> 
             thread.inside = False
         finish(begun, work, entered, called)
         return work
+
+    return issue
+
+
+def _shadowed(ledger: Ledger, guard: RowGuard, method: Method, original: Any) -> Any:
+    """The call in a shadow step: counted, and marked so that nobody below counts it again."""
+    thread, count = ledger.thread, counter(ledger, method)
+
+    def issue(pg: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            count(pg, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - the guard's
+            guard.failed(error)
+        thread.inside = True
+        try:
+            return original(pg, *args, **kwargs)
+        finally:
+            thread.inside = False
 
     return issue
 

@@ -93,7 +93,7 @@ class ForwardWatch:
 
     def begin_compiled(self, module: Any) -> _Call | None:
         """A compiled module is called; None where that is not told. Give the result to `end_compiled`."""
-        if self._guard.is_off or not self._recorder.is_on:
+        if self._guard.is_off or not self._recorder.is_on or self._recorder.is_shadow:
             return None
         try:
             return self._begin(module, None)
@@ -179,7 +179,7 @@ class ForwardWatch:
         guard, recorder, is_tracing = self._guard, self._recorder, tracing_test()
 
         def pre_hook(module: Any, args: object) -> None:
-            if is_compiling() or not recorder.is_on or is_tracing():
+            if is_compiling() or not recorder.is_on or recorder.is_shadow or is_tracing():
                 return
             if isinstance(module, graph_class) and not self._is_grad_enabled():
                 return  # most likely a graph that a compiled function runs

@@ -103,7 +103,8 @@ def _writing(ledger: Ledger, guard: RowGuard, functional: Functional, original: 
     def run(*args: Any, **kwargs: Any) -> Any:
         entered, issued = guard.enter(), now_ns()
         thread.has_fired = False
-        begun = begin(issued, args, kwargs) if is_excluded(key) and not depth() else None
+        is_hidden = is_excluded(key) and not depth()
+        begun = begin(issued, args, kwargs) if is_hidden else None
         called = now_ns() if entered else 0
         thread.inside = begun is not None
         try:
@@ -115,7 +116,7 @@ def _writing(ledger: Ledger, guard: RowGuard, functional: Functional, original: 
         finally:
             thread.inside = False
         returned = now_ns()
-        if begun is None and not thread.has_fired and type(first_tensor(result)) in ledger.plain:
+        if not is_hidden and not thread.has_fired and type(first_tensor(result)) in ledger.plain:
             begun = begin(issued, args, kwargs)  # no kernel saw it: inference mode
         finish(begun, result, returned, entered, called)
         return result
@@ -156,14 +157,16 @@ def _writer(
     return begin, finish
 
 
-def _opener(ledger: Ledger, functional: Functional) -> Callable[..., _Begun]:
+def _opener(ledger: Ledger, functional: Functional) -> Callable[..., _Begun | None]:
     op, names, registry = code("op", functional.op), functional.names, ledger.registry
 
-    def open_row(issued: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Begun:
+    def open_row(issued: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Begun | None:
         given = dict(zip(names, args, strict=False)) | kwargs
         name = given["group_name"]
         group = registry.named(name) if isinstance(name, str) else registry.learn(_unboxed(name))
         seq, size, tensor = group.take(), bytes_of(given["input"]), first_tensor(given["input"])
+        if ledger.recorder.is_shadow:
+            return None
         peer = (group.global_rank(given["src"]), -1, -1) if functional.root >= 0 else NOBODY
         sizes = (size, _bytes_out(functional.op, size, group.size, given))
         reduction = _REDUCTIONS.get(given.get("reduce_op", ""), 0)

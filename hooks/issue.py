@@ -56,6 +56,28 @@ def beginner(ledger: Ledger, guard: Guard, method: Method) -> Begin:
     return begin
 
 
+def counter(ledger: Ledger, method: Method) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], None]:
+    """(group object, args, kwargs): counts the operation, without a row. Raises what a wrong call raises."""
+    by_id, learn, is_transfer = ledger.registry.by_id, ledger.registry.learn, method.op in ("send", "recv")
+
+    def count(pg: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        group = by_id.get(id(pg))
+        if group is None or not group.is_written:
+            group = learn(pg)
+        if kwargs or len(args) < len(method.names):
+            args = positional(method, args, kwargs)
+        if method.inputs >= 0:
+            tensor = first_tensor(args[method.inputs])
+            if not ledger.is_real(first_tensor(args[method.outputs]) if tensor is None else tensor):
+                return
+        if is_transfer:
+            group.take_transfer(*_peer_of(method, group, args))
+        else:
+            group.take()
+
+    return count
+
+
 def _opener(ledger: Ledger, method: Method) -> _Open:
     if method.inputs < 0:
         return _bare(ledger, method)
@@ -81,23 +103,27 @@ def _bare(ledger: Ledger, method: Method) -> _Open:
 
 def _transfer(ledger: Ledger, method: Method) -> _Open:
     """Sends and receives: numbered per (src, dst, tag). Blocking ones look alike here: all count as asynchronous."""
-    op, is_send, is_from_anybody = code("op", method.op), method.op == "send", len(method.names) == _ANYSOURCE_ARGUMENTS
+    op, is_send = code("op", method.op), method.op == "send"
 
     def open_row(group: Group, args: tuple[Any, ...]) -> _Opened | None:
         tensor = first_tensor(args[0])
         if not ledger.is_real(tensor):
             return None
         issued, size = now_ns(), bytes_of(args[0])
-        if is_from_anybody:
-            peer = (-1, group.rank, int(args[1]))
-        else:
-            other, tag = group.global_rank(int(args[1])), int(args[2])
-            peer = (group.rank, other, tag) if is_send else (other, group.rank, tag)
+        peer = _peer_of(method, group, args)
         sizes = (size, 0) if is_send else (0, size)
         record = ledger.write(group, group.take_transfer(*peer), issued, op, _TIER, tensor, sizes, 0, peer, True)
         return record, issued, tensor, True
 
     return open_row
+
+
+def _peer_of(method: Method, group: Group, args: tuple[Any, ...]) -> tuple[int, int, int]:
+    """(src, dst, tag) of a send or receive, in global ranks; -1 anybody."""
+    if len(method.names) == _ANYSOURCE_ARGUMENTS:
+        return -1, group.rank, int(args[1])
+    other, tag = group.global_rank(int(args[1])), int(args[2])
+    return (group.rank, other, tag) if method.op == "send" else (other, group.rank, tag)
 
 
 def _in_place(ledger: Ledger, method: Method) -> _Open:

@@ -133,7 +133,7 @@ class MemoryLog:
     def boundary(self) -> None:
         """A step has ended; the recorder already stands in the next one."""
         guard = self.guard
-        if guard.is_off or not self._recorder.is_on:
+        if guard.is_off or not self._recorder.is_on or self._recorder.is_shadow:
             return
         entered = guard.enter()
         try:

@@ -140,6 +140,8 @@ def _begin(ledger: Ledger, group: Group, args: Any) -> _Begun | None:
             tensor, size_in, size_out = None, 0, 0
         elif op in _IN_PLACE:
             size_out = size_in
+    if ledger.recorder.is_shadow:
+        return None
     number, reduction = hint or (code("op", op), 0)
     if tensor is not None and tensor.is_sparse:
         number = sparse_code(op)

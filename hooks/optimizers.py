@@ -80,10 +80,10 @@ class OptimizerWatch:
         if running is not None:
             if _is_on_stack(running, frame.f_back):
                 return
-            self._writer.end(running.record, is_failed=True)
+            self._end(running.record, is_failed=True)
         self.num_calls += 1
         outer_phase = self._recorder.phase if running is None else running.outer_phase
-        record = self._writer.begin(_KIND, self._name(optimizer))
+        record = self._begin(optimizer)
         self._calls[thread] = _Call(id(frame), frame.f_code, record, outer_phase)
         self._recorder.phase = _PHASE
 
@@ -94,14 +94,22 @@ class OptimizerWatch:
         if running is None or running.frame_id != id(sys._getframe(2)):
             return
         del self._calls[thread]
-        self._writer.end(running.record)
+        self._end(running.record)
         self._recorder.phase = running.outer_phase
         self._count(optimizer, _found_overflow(optimizer))
 
     def skipped(self, optimizer: Any) -> None:
         """A GradScaler did not call `optimizer`, because of an overflow."""
-        self._writer.end(self._writer.begin(_KIND, self._name(optimizer)))
+        self._end(self._begin(optimizer))
         self._count(optimizer, True)
+
+    def _begin(self, optimizer: Any) -> int:
+        """Open the call's span; -1 in a shadow step, whose boundary counts all the same."""
+        return -1 if self._recorder.is_shadow else self._writer.begin(_KIND, self._name(optimizer))
+
+    def _end(self, record: int, is_failed: bool = False) -> None:
+        if record >= 0:
+            self._writer.end(record, is_failed)
 
     def _count(self, optimizer: Any, is_skipped: bool) -> None:
         leader, key = self._leader(), id(optimizer)

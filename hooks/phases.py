@@ -111,7 +111,7 @@ def _wrap_backward(
             guard.failed(error)
 
     def run_backward(*args: Any, **kwargs: Any) -> Any:
-        if guard.is_off or not recorder.is_on or not begin():
+        if guard.is_off or not recorder.is_on or recorder.is_shadow or not begin():
             return original(*args, **kwargs)
         try:
             result = original(*args, **kwargs)
@@ -180,7 +180,7 @@ def _wrap_next(original: Callable[..., Any], data: _Data, guard: Guard) -> Calla
             guard.failed(failure)
 
     def next_batch(iterator: Any) -> Any:
-        call = begin() if recorder.is_on and not guard.is_off else None
+        call = begin() if recorder.is_on and not recorder.is_shadow and not guard.is_off else None
         if call is None:
             return original(iterator)
         try:

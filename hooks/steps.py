@@ -10,7 +10,7 @@ begins, and the first explicit call replaces it. One that comes later still only
 
 Step 0 runs from the attach (or the joining of the incarnation) and is left out as warm-up. A step in which more than
 twice as many forwards without gradients ran as in the step before is left out as evaluation: a validation between
-epochs is, a teacher model in every step is not.
+epochs is, a teacher model in every step is not. Shadow steps: see `shadow`.
 
 Cost: told with `optimizers`. Cannot see: the steps of an optimizer outside torch.optim; call `rankscope.step()` there.
 """
@@ -22,6 +22,7 @@ from typing import Final, Literal, NamedTuple
 from rankscope.schema.enums import code
 from rankscope.schema.ring import layout_of
 
+from . import shadow
 from .base import Guard, Recorder, claim, now_ns
 
 Source = Literal["explicit", "framework", "optimizer"]
@@ -33,7 +34,7 @@ EVAL_FACTOR: Final = 2
 _LAYOUT: Final = layout_of("step")
 _STRENGTH: Final[dict[Source, int]] = {"optimizer": 1, "framework": 2, "explicit": 3}
 _CODES: Final[dict[Source, int]] = {source: code("boundary", source) for source in _STRENGTH}
-_WARMUP, _EVAL = code("left_out", "warmup"), code("left_out", "eval")
+_WARMUP, _EVAL, _SHADOW = (code("left_out", why) for why in ("warmup", "eval", "shadow"))
 _ROWS: Final = 4
 
 
@@ -56,7 +57,7 @@ class StepClock:
 
     __slots__ = (
         "_held", "_last_evals", "_left_out", "_poll_guard", "_start_ns", "_step", "_strength", "guard", "listeners",
-        "num_evals", "recorder",
+        "num_evals", "recorder", "shadow_one_in",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder) -> None:
@@ -66,6 +67,8 @@ class StepClock:
         """Forwards without gradients in the current step; the phases hook counts them."""
         self.listeners: list[Callable[[], None]] = []
         """Called at the end of every step, of all hooks that have something to do then; each guards itself."""
+        self.shadow_one_in = shadow.one_in()
+        """One step in so many is a shadow step; 0 none."""
         self._strength = 0
         self._held: _Row | None = None
         self.restart()
@@ -73,7 +76,8 @@ class StepClock:
     def restart(self) -> None:
         """A new incarnation begins: its steps count from 0, from now on."""
         self.work_begins()
-        self.recorder.step = self._step = 0
+        self.recorder.step, self.recorder.is_shadow = 0, False
+        self._step = 0
         self._start_ns, self._left_out, self._last_evals, self.num_evals = now_ns(), _WARMUP, 0, 0
 
     def boundary(
@@ -161,8 +165,11 @@ class StepClock:
         recorder.step = self._step = ended.step + 1
         recorder.global_step = ended.global_step + 1 if ended.global_step >= 0 else -1
         recorder.phase = 0
-        self._start_ns, self._left_out = ended.end_ns, 0
-        self._last_evals, self.num_evals = self.num_evals, 0
+        if not recorder.is_shadow:  # nobody counted forwards in a shadow step
+            self._last_evals = self.num_evals
+        recorder.is_shadow = shadow.is_shadow(self._step, self.shadow_one_in)
+        self._start_ns, self._left_out = ended.end_ns, _SHADOW if recorder.is_shadow else 0
+        self.num_evals = 0
 
     def _why_left_out(self) -> int:
         if not self._left_out and self.num_evals > EVAL_FACTOR * self._last_evals:
@@ -197,6 +204,7 @@ def install(recorder: Recorder, undo: ExitStack) -> None:
 
 def _finish(clock: StepClock) -> None:
     global _clock
+    clock.recorder.is_shadow = False
     try:
         clock.work_begins()
     except Exception as error:  # noqa: BLE001

@@ -228,6 +228,9 @@ _ENTRIES: Final = (
     Entry("capture.tier", "1", "share of the operations that one mechanism saw", ("collective.tier",), ("tier",)),
     Entry("capture.overhead", "1", "estimated time inside hooks / step time (else observed time), mean over ranks",
           (*_HOOKS, *_STEP), ("hook",)),
+    Entry("capture.shadow_overhead", "1",
+          "median of (mean of the recorded neighbours - shadow step) / shadow step; a second opinion, not the primary",
+          (*_STEP, "step.left_out"), ("incarnation",)),
 )  # fmt: skip
 
 CATALOGUE: Final[dict[str, Entry]] = {entry.name: entry for entry in _ENTRIES}

@@ -67,7 +67,7 @@ class RingRecorder:
     """Implements `rankscope.hooks.base.Recorder` over a ring file; open, write, close and poke are in `ring_writer`."""
 
     def __init__(self, coordinator: Coordinator, journal: Journal) -> None:
-        self.is_on, self.is_awake = True, False
+        self.is_on, self.is_awake, self.is_shadow = True, False, False
         self.step, self.global_step, self.phase = 0, -1, 0
         self.ring: RingFile | None = None
         self._coordinator, self._journal = coordinator, journal
@@ -147,7 +147,8 @@ class RingRecorder:
     def reborn(self) -> None:
         """Begin anew in a forked child that is itself a rank: ring and journal come with the next row."""
         with self._lock:
-            self.is_on, self.is_awake, self.step, self.global_step, self.phase = True, False, 0, -1, 0
+            self.is_on, self.is_awake, self.is_shadow = True, False, False
+            self.step, self.global_step, self.phase = 0, -1, 0
             self._writer.point(None, 1)
             for name, number in self._names.items():
                 self.journal("name", id=number, value=name)
@@ -188,7 +189,8 @@ class RingRecorder:
 
     def forked(self) -> None:
         """In the child: forget the parent's files. No lock is taken and nothing is logged: other threads are gone."""
-        self.is_on, self.is_awake, self.ring, self._num_threads = False, False, None, 0
+        self.is_on, self.is_awake, self.is_shadow = False, False, False
+        self.ring, self._num_threads = None, 0
         self._lock = threading.RLock()
         self._point_counters(array("Q", bytes(ring.COUNTER_BYTES)))
         self._writer.point(_scratch(), 1)

@@ -29,6 +29,7 @@ class ListRecorder:
     """Implements `hooks.base.Recorder`; packs every record as the ring does: a value that does not fit fails."""
 
     is_on: bool = True
+    is_shadow: bool = False
     step: int = 0
     global_step: int = -1
     phase: int = 0
