@@ -18,6 +18,11 @@ DEFAULT_GROUP: Final = HookSpec(
 )
 """Writes no rows; the session installs it where nobody else would see the default process group."""
 
+KERNEL_WINDOWS: Final = HookSpec(
+    "kernel_windows", "kernel_windows:install", "torch", True, "kernels of a few steps (RANKSCOPE_KERNELS)"
+)
+"""Comes with the steps hook, whose boundaries it needs, and does nothing without its setting."""
+
 HOOKS: Final = (
     HookSpec("process_groups", "process_groups:install", "torch.distributed", True, "collectives, P2P and their waits"),
     HookSpec("steps", "steps:install", "torch", True, "step boundaries and optimizer spans"),

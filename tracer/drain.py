@@ -4,10 +4,11 @@ The ring is read before the journal: names, groups and joins are journalled befo
 names are not known yet (the journal could not be written, the disk is full) wait. Nothing here writes to disk.
 """
 
+import logging
 import os
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,10 @@ from .ring_drain import Mask, Records, RingDrain
 
 CAPTURE_NS: Final = 60_000_000_000
 """A reading of the hooks' counters is taken this often, and when the process ends."""
+KERNEL_WINDOW: Final = "kernel_window"
+"""Table of the journal rows in which the hook of that name tells where a trace lies."""
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_log = logging.getLogger(__name__)
 _CHUNK: Final = 1 << 20
 _NOTHING: Final = Records(np.empty(0, np.dtype((np.void, ring.RECORD_BYTES))), np.empty(0, np.int64))
 
@@ -46,12 +50,21 @@ class PlacedPart(NamedTuple):
     is_final: bool
 
 
+class PlacedTable(NamedTuple):
+    """Rows that are complete, and many."""
+
+    table: str
+    incarnation: int
+    rows: Any
+
+
 @dataclass(slots=True)
 class Batch:
-    """What one pass over one process gave: ring records, and rows that are complete."""
+    """What one pass over one process gave: ring records, rows that are complete, and tables of such."""
 
     parts: list[PlacedPart] = field(default_factory=list)
     rows: list[PlacedRow] = field(default_factory=list)
+    tables: list[PlacedTable] = field(default_factory=list)
 
 
 class ProcessDrain:
@@ -172,6 +185,7 @@ class ProcessDrain:
 
     def _add_rows(self, batch: Batch, now_ns: int, is_last: bool) -> None:
         state = self.state
+        batch.tables += kernel_windows(state)
         batch.rows += journal_rows(state, state.rows)
         state.rows.clear()
         if is_last or len(state.joins) > self._num_joins:
@@ -192,6 +206,23 @@ class ProcessDrain:
 
     def _num_dropped(self) -> int:
         return self.ring.num_dropped if self.ring else 0
+
+
+def kernel_windows(state: ProcessState) -> list[PlacedTable]:
+    """The kernels of the windows that the journal has told of since; a trace that cannot be read gives none."""
+    found = []
+    for told in [row for row in state.rows if row.table == KERNEL_WINDOW]:
+        from .importers.kineto_window import window_rows  # only where windows are asked for
+
+        join = state.join_of_line(told.line)
+        try:
+            rows = window_rows(told, state.proc, join.rank if join else None)
+        except (InputError, OSError, KeyError, TypeError, ValueError) as error:
+            _log.warning("kernel window of process %s: %s", state.proc, error)
+            continue
+        if rows is not None:
+            found.append(PlacedTable("kernel", join.incarnation if join else 0, rows))
+    return found
 
 
 def local_files(state: ProcessState) -> list[str]:

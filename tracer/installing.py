@@ -12,7 +12,7 @@ from typing import Any
 
 from rankscope.hooks import base
 from rankscope.hooks.base import Recorder
-from rankscope.hooks.registry import DEFAULT_GROUP, HOOKS, HookSpec
+from rankscope.hooks.registry import DEFAULT_GROUP, HOOKS, KERNEL_WINDOWS, HookSpec
 from rankscope.schema.errors import HookUnavailable
 
 Failed = Callable[[BaseException], None]
@@ -28,8 +28,8 @@ def install_hooks(recorder: Recorder, undo: ExitStack, names: Collection[str], f
     is_wanted = [True]
     undo.callback(is_wanted.clear)
     undo.push(pending)
-    for spec in (*HOOKS, DEFAULT_GROUP):
-        if spec.name in names:
+    for spec in (*HOOKS, DEFAULT_GROUP, KERNEL_WINDOWS):
+        if spec.name in names or (spec is KERNEL_WINDOWS and "steps" in names):
             _when_imported(spec, partial(_install, recorder, pending, spec, failed), is_wanted, failed)
 
 

@@ -100,6 +100,8 @@ class RunWriter:
                     self.num_queued += 1
                 else:
                     rows.setdefault((row.table, row.incarnation), []).append(row.row)
+            for placed_table in batch.tables:
+                self._enqueue((placed_table.table, placed_table.incarnation), placed_table.rows, is_final=True)
         for (kind, incarnation, is_final), found in parts.items():
             self._enqueue((RING_TABLES[kind].name, incarnation), parts_to_arrow(kind, found), is_final)
         for key, made in rows.items():

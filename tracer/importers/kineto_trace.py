@@ -215,7 +215,11 @@ def members_of(text: Any) -> list[int]:
 
 def _rebase(trace: Trace) -> None:
     """Add the base time, which stands behind the events, to every time."""
-    base = trace.metadata.base_ns
+    shift(trace, trace.metadata.base_ns)
+
+
+def shift(trace: Trace, base: int) -> None:
+    """Move every time of `trace` by `base` nanoseconds."""
     trace.window = [moment + base for moment in trace.window]
     if not base:
         return
