@@ -35,6 +35,7 @@ from .launch_folders import clean, remove_stale
 from .node_samplers import NodeSamplers
 from .run_writer import AgentIdentity, RunWriter
 from .settings import from_environment
+from .step_pace import StepPace
 
 TICK_SECONDS: Final = 0.8
 DRAIN_NS: Final = 1_600_000_000
@@ -64,7 +65,7 @@ class NodeAgent:
         self._token = f"{paths.hash63(os.getpid(), time.time_ns(), str(folder)):016x}"[:8]
         self._num_writers, self._lock = 0, -1
         self._samplers = NodeSamplers(paths.hash63(self._token))
-        self._budget_bytes = _budget_bytes()
+        self._budget_bytes, self._pace = _budget_bytes(), StepPace()
 
     def run(self, stop: threading.Event) -> None:
         """Work until the last local rank has been gone for a while, or `stop` is set. Blocks."""
@@ -126,6 +127,7 @@ class NodeAgent:
             writer = self._writer(self._runs[path], drain)
             if not drain.is_alive or not writer.is_stuck:
                 batches.setdefault(writer.run, []).append(drain.read(now, not drain.is_alive))
+        self._set_pace(batches)
         sampled = self._samplers.take(now)
         for run, writer in self._writers.items():
             writer.add(batches.get(run, []))
@@ -135,6 +137,13 @@ class NodeAgent:
             writer.flush(now)
             if writer.seal(now):
                 self._forget_finished(writer.run)
+
+    def _set_pace(self, batches: dict[RunRef, list[Batch]]) -> None:
+        for batch in (batch for found in batches.values() for batch in found):
+            for placed in batch.parts:
+                self._pace.saw(placed.kind, placed.part)
+        living = [drain.state.proc for drain in self._drains.values() if drain.is_alive and not drain.is_finished]
+        self._samplers.pace(self._pace.slowest_s(living))
 
     def _bind(self, path: str, drain: ProcessDrain, adopted: RunRef | None, now: int) -> bool:
         """Decide which run a process belongs to; False while it may still join one."""

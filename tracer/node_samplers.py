@@ -38,6 +38,11 @@ class NodeSamplers:
         """What was sampled since the last call, by run."""
         return self._host.take(now_ns, is_last) if self._host is not None else {}
 
+    def pace(self, step_s: float) -> None:
+        """Steps of the slowest local rank take so long (seconds; 0 unknown)."""
+        if self._host is not None:
+            self._host.step_s = step_s
+
     def stop(self) -> None:
         """No further readings."""
         if self._host is not None:

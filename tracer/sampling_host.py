@@ -2,7 +2,9 @@
 
 Sampled every RANKSCOPE_SAMPLE_SECONDS while a rank of a run lives on this node, and once more after the last one. A
 sampler that raises is switched off; one that does not come back for BLOCKED_NS (a driver or a dead file server) as
-well, its thread is left behind. One whose reading costs much CPU time is taken less often. All of it is in `capture`.
+well, its thread is left behind. One whose reading costs much CPU time is taken less often, and so are all of them
+where steps are longer than that: once per step of the slowest local rank, at least every SLOWEST_S. All of it is in
+`capture`.
 """
 
 import threading
@@ -23,6 +25,8 @@ from rankscope.schema.tables import TABLES
 BLOCKED_NS: Final = 30_000_000_000
 MAX_SHARE: Final = 0.05
 """Share of one CPU that a sampler may use; then it samples less often."""
+SLOWEST_S: Final = 10.0
+"""Long steps make the readings no rarer than this."""
 MAX_WAITING: Final = 10_000
 """Rows of one sampler that wait for the agent's next pass; beyond it they are dropped and counted."""
 REPORT_NS: Final = 60_000_000_000
@@ -49,6 +53,8 @@ class SamplerHost:
         self._workers = [_Worker(spec, self, interval_s) for spec in specs]
         self._proc, self._is_running, self._told_ns = proc, False, 0
         self._last: tuple[LocalRank, ...] = ()
+        self.step_s = 0.0
+        """Length of a step of the slowest local rank; 0 while nobody knows."""
 
     def update(self, surroundings: Surroundings, ranks: tuple[LocalRank, ...]) -> None:
         """Take note of who lives now. The first living rank starts the samplers."""
@@ -141,7 +147,7 @@ class _Worker:
                 if ranks or seen:  # once more after the last rank: its last second counts as well
                     self._sample(sampler, ranks or seen)
                 seen = ranks
-                self._stop.wait(self._pause_s())
+                self._pause(bool(ranks))
         except HookUnavailable as error:
             self._switch_off(str(error))
         except Exception as error:  # noqa: BLE001
@@ -174,7 +180,14 @@ class _Worker:
 
     def _pause_s(self) -> float:
         mean_s = self._cpu_ns / max(1, self._num_calls) / 1e9
-        return max(self._interval_s, mean_s / MAX_SHARE)
+        return max(self._interval_s, min(self._host.step_s, SLOWEST_S), mean_s / MAX_SHARE)
+
+    def _pause(self, has_ranks: bool) -> None:
+        """Until the next reading is due; no longer than the interval once the last rank has gone."""
+        began = time.monotonic()
+        while (left := began + self._pause_s() - time.monotonic()) > 0:
+            if self._stop.wait(min(left, self._interval_s)) or (has_ranks and not self._host.ranks):
+                return
 
     def _switch_off(self, why: str) -> None:
         self._why = why

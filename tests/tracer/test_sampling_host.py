@@ -200,6 +200,26 @@ def test_a_costly_sampler_is_called_less_often(bench: Benches) -> None:
     assert min(after - before for before, after in pairwise(calls)) >= 150_000_000
 
 
+def test_long_steps_are_sampled_once_each_and_the_end_is_not_waited_for(bench: Benches) -> None:
+    calls: list[tuple[int, int]] = []
+
+    def sample(surroundings: Surroundings, now_ns: int) -> dict[str, Any]:
+        calls.append((now_ns, len(surroundings.processes())))
+        return good(surroundings, now_ns)
+
+    tried = bench(sample=sample)
+    tried.host.step_s = 0.2
+    tried.update(rank(0))
+    tried.until(lambda: len(calls) >= 4)
+    assert min(after[0] - before[0] for before, after in pairwise(calls)) >= 200_000_000
+    tried.host.step_s = 1e9
+    assert tried.host._workers[0]._pause_s() == sampling_host.SLOWEST_S
+    tried.update()
+    began = time.monotonic()
+    tried.until(lambda: calls[-1][1] == 0)
+    assert time.monotonic() - began < sampling_host.SLOWEST_S / 2
+
+
 def test_rows_nobody_takes_are_dropped_and_counted(bench: Benches, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling_host, "MAX_WAITING", 5)
     tried = bench(good=good)
