@@ -36,6 +36,7 @@ from .node_samplers import NodeSamplers
 from .run_writer import AgentIdentity, RunWriter
 from .settings import from_environment
 from .step_pace import StepPace
+from .tidying import tidy
 
 TICK_SECONDS: Final = 0.8
 DRAIN_NS: Final = 1_600_000_000
@@ -268,6 +269,9 @@ def main(arguments: list[str] | None = None) -> int:
     _be_small()
     remove_stale(options.folder)
     NodeAgent(options.folder).run(stop)
+    os.close(lock)
+    if not stop.is_set():
+        tidy(options.folder, lambda folder, over: NodeAgent(folder).run(over))
     return 0
 
 
