@@ -17,9 +17,8 @@ def hta_command(path: str, rank_map: str, json: bool) -> None:
     Raises InputError.
     """
     from rankscope.analyzers.hta import breakdowns
-    from rankscope.tracer.importers.kineto import ENDINGS, NO_RANK
     from rankscope.tracer.importers.request import files_of
-    from rankscope.tracer.importers.trace_rank import read_rank_map
+    from rankscope.tracer.importers.trace_rank import ENDINGS, NO_RANK, read_rank_map
 
     files = files_of((path,), ENDINGS)
     ranks = read_rank_map(rank_map) if rank_map else {}

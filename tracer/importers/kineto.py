@@ -21,11 +21,9 @@ from .imported_run import INCARNATION, ImportedRun
 from .kineto_rows import RankState, Told, rows_of
 from .kineto_trace import Trace, read_trace
 from .request import FileReport, Imported, Request, files_of
-from .trace_rank import rank_of
+from .trace_rank import ENDINGS, NO_RANK, rank_of
 
-ENDINGS: Final = (".json", ".json.gz")
 NODE: Final = "imported"
-NO_RANK: Final = "its rank is not in its metadata, its collectives or its name; give it with --rank-map"
 
 
 @dataclass(slots=True)

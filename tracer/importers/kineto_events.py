@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -87,6 +87,9 @@ class Metadata(msgspec.Struct):
     host_name: str | None = None
 
 
+E = TypeVar("E", bound=msgspec.Struct)
+
+
 @dataclass(slots=True)
 class Damage:
     """What was wrong. num_skipped: events that could not be read; num_repaired: events with bytes replaced."""
@@ -96,37 +99,45 @@ class Damage:
     notes: list[str] = field(default_factory=list)
 
 
-class TraceFile:
-    """One trace. Iterate `batches` to the end, then `metadata` and `damage` are known; num_read: bytes of the file."""
+class TraceFile(Generic[E]):
+    """One trace. Iterate `batches` to the end, then `metadata` and `damage` are known; num_read: bytes of the file.
 
-    def __init__(self, path: str) -> None:
+    event: which fields are decoded, `Event` or a like one.
+    """
+
+    def __init__(self, path: str, event: type[E]) -> None:
         self.path, self.metadata, self.damage = path, Metadata(), Damage()
+        self._array = msgspec.json.Decoder(list[event]).decode  # type: ignore[valid-type]
+        self._one = msgspec.json.Decoder(event).decode
         self.num_read = self.num_events = 0
         self._head = self._tail = b""
         self._is_over = False
 
-    def batches(self) -> Iterator[list[Event]]:
+    def batches(self) -> Iterator[list[E]]:
         """The events, some thousand at a time. Raises UnreadableFile if the file holds none and is no trace."""
-        buffer = b""
-        is_inside = False
+        pieces, size, buffer, is_inside = list[bytes](), 0, b"", False
         for data in self._chunks():
-            buffer += data
-            if not is_inside:
-                start = self._start(buffer)
-                if start is None:
-                    continue
+            pieces.append(data)
+            size += len(data)
+            if size < CHUNK_BYTES and is_inside:
+                continue
+            buffer = b"".join(pieces)
+            if not is_inside and (start := self._start(buffer)) is not None:
                 buffer, is_inside = buffer[start:], True
             if self._is_over:
-                self._tail += buffer
-                buffer = b""
-            elif len(buffer) >= CHUNK_BYTES:
+                self._tail, buffer = self._tail + buffer, b""
+            elif is_inside and len(buffer) >= CHUNK_BYTES:
                 events, buffer = self._take(buffer)
                 self.num_events += len(events)
                 yield events
+            pieces, size = [buffer], len(buffer)
+        buffer = b"".join(pieces)
         if not is_inside:
             why = "; ".join(["not a Kineto trace: it has no traceEvents", *self.damage.notes])
             raise UnreadableFile(f"{self.path}: {why}")
-        if not self._is_over:
+        if self._is_over:
+            self._tail += buffer
+        else:
             events = self._rest(buffer)
             self.num_events += len(events)
             yield events
@@ -143,21 +154,21 @@ class TraceFile:
         self._head = buffer[: found.end()]
         return found.end()
 
-    def _take(self, buffer: bytes) -> tuple[list[Event], bytes]:
+    def _take(self, buffer: bytes) -> tuple[list[E], bytes]:
         """The whole events of `buffer`, and what is left of it."""
         for position in _last_cuts(buffer):
             try:
-                return _ARRAY(b"[" + buffer[: position + 1] + b"]"), _after_comma(buffer, position + 1)
+                return self._array(b"[" + buffer[: position + 1] + b"]"), _after_comma(buffer, position + 1)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
         return self._one_by_one(buffer, is_last=False)
 
-    def _rest(self, buffer: bytes) -> list[Event]:
+    def _rest(self, buffer: bytes) -> list[E]:
         """The events in the last piece, which also holds the end of the array and what follows it."""
         ends = [match.start() for match in _END.finditer(buffer)][-_MAX_CUTS * 4 :]
         for position in reversed(ends):
             try:
-                events: list[Event] = _ARRAY(b"[" + buffer[: position + 1] + b"]")
+                events: list[E] = self._array(b"[" + buffer[: position + 1] + b"]")
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
             self._is_over, self._tail = True, buffer[position + 1 :]
@@ -167,9 +178,9 @@ class TraceFile:
             return []
         return self._one_by_one(buffer, is_last=True)[0]
 
-    def _one_by_one(self, buffer: bytes, is_last: bool) -> tuple[list[Event], bytes]:
+    def _one_by_one(self, buffer: bytes, is_last: bool) -> tuple[list[E], bytes]:
         """The slow way: each event alone, those that cannot be read left out and counted."""
-        events: list[Event] = []
+        events: list[E] = []
         at = 0
         while (at := buffer.find(b"{", at)) >= 0:
             found = self._event_at(buffer, at)
@@ -195,7 +206,7 @@ class TraceFile:
             return events, b""
         return events, rest
 
-    def _event_at(self, buffer: bytes, at: int) -> tuple[Event, int] | None:
+    def _event_at(self, buffer: bytes, at: int) -> tuple[E, int] | None:
         position = at
         for _ in range(_MAX_EVENT_PARTS):
             end = buffer.find(b"}", position)
@@ -209,15 +220,15 @@ class TraceFile:
                 return event, position
         return None
 
-    def _decoded(self, text: bytes) -> Event | None:
+    def _decoded(self, text: bytes) -> E | None:
         try:
-            return _ONE(text)
+            return self._one(text)
         except (msgspec.DecodeError, UnicodeDecodeError):
             if text.count(b"{") != text.count(b"}"):
                 return None
         try:
             repaired = json.loads(text.decode("utf-8", "replace"), strict=False)
-            event = _ONE(json.dumps(repaired).encode())
+            event = self._one(json.dumps(repaired).encode())
         except (ValueError, RecursionError, msgspec.DecodeError):
             return None
         self.damage.num_repaired += 1
@@ -263,10 +274,6 @@ class TraceFile:
             self.metadata = Metadata(known, int(base[1]) if base else 0)
         if not self._is_over and not self.damage.notes:
             self.damage.notes.append("the file ends before its events do")
-
-
-_ARRAY: Final = msgspec.json.Decoder(list[Event]).decode
-_ONE: Final = msgspec.json.Decoder(Event).decode
 
 
 def nanoseconds(microseconds: bytes) -> int | None:

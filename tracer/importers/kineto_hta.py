@@ -2,12 +2,33 @@
 
 from array import array
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from .kineto_events import NOTHING_TOLD, Event, TraceFile
-from .kineto_trace import PARAMETERS, STEP_PREFIX, rank_told
+import msgspec
+
+from .kineto_events import TraceFile
+from .trace_rank import PARAMETERS, STEP_PREFIX, global_rank
 
 NO_NUMBER: Final = -1
+
+
+class HtaArguments(msgspec.Struct, gc=False):
+    """What HTA reads of an event, and what tells the rank."""
+
+    stream: Any = None
+    correlation: Any = None
+    ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    rank: Any = msgspec.field(default=None, name="Rank")
+
+
+class HtaEvent(msgspec.Struct, gc=False):
+    """One event, its times as the doubles that HTA computes with."""
+
+    cat: Any = None
+    name: Any = ""
+    ts: float = 0.0
+    dur: float | None = None
+    args: HtaArguments | None = None
 
 
 @dataclass(slots=True)
@@ -35,34 +56,33 @@ class RawEvents:
 
 def read_events(path: str) -> RawEvents:
     """The events of one file. Raises UnreadableFile, OSError."""
-    found, file = RawEvents(), TraceFile(path)
+    found, file = RawEvents(), TraceFile(path, HtaEvent)
     for events in file.batches():
-        for event in events:
-            if event.cat and event.cat != "Trace" and bytes(event.dur):
-                _add(found, event)
+        _add(found, [event for event in events if event.dur is not None and event.cat and event.cat != "Trace"])
     told = file.metadata.distributed
     found.rank_in_metadata, found.num_skipped = (told.rank if told else None), file.damage.num_skipped
     return found
 
 
-def _add(found: RawEvents, event: Event) -> None:
-    try:
-        start, duration = float(bytes(event.ts).strip(b'"')), float(bytes(event.dur).strip(b'"'))
-    except ValueError:
-        return
-    arguments = event.args or NOTHING_TOLD
-    name = str(event.name)
-    found.start.append(start)
-    found.duration.append(duration)
-    found.stream.append(_number(arguments.stream))
-    found.correlation.append(_number(arguments.correlation))
-    found.name.append(found.names.setdefault(name, len(found.names)))
-    if name == PARAMETERS and found.rank_told is None:
-        found.rank_told = rank_told(event)
+def _add(found: RawEvents, events: list[HtaEvent]) -> None:
+    names, arguments = found.names, [event.args or _NOTHING_TOLD for event in events]
+    found.start.extend([event.ts for event in events])
+    found.duration.extend([event.dur or 0.0 for event in events])
+    found.stream.extend([_number(item.stream) for item in arguments])
+    found.correlation.extend([_number(item.correlation) for item in arguments])
+    found.name.extend([names.setdefault(str(event.name), len(names)) for event in events])
+    if found.rank_told is None:
+        told = (global_rank(event.args) for event in events if event.name == PARAMETERS and event.args)
+        found.rank_told = next((rank for rank in told if rank is not None), None)
 
 
-def _number(value: object) -> int:
+def _number(value: Any) -> int:
+    if type(value) is int:
+        return value
     try:
-        return int(value)  # type: ignore[call-overload, no-any-return]
+        return NO_NUMBER if value is None else int(value)
     except (TypeError, ValueError):
         return NO_NUMBER
+
+
+_NOTHING_TOLD: Final = HtaArguments()

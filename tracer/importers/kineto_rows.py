@@ -19,7 +19,8 @@ from rankscope.schema.kernel_classes import Classes
 from rankscope.schema.paths import hash63
 
 from .kineto_events import Arguments
-from .kineto_trace import Activities, Numbers, Table, Trace, launches, members_of
+from .kineto_trace import Activities, Numbers, Table, Trace, launches
+from .trace_rank import members_of
 
 OPS: Final = {
     "allreduce": "all_reduce", "all_reduce": "all_reduce", "allreduce_coalesced": "all_reduce_coalesced",
@@ -154,7 +155,7 @@ def _collectives(
               if kind == "communication" and categories[device.category[at]] == "kernel"]  # fmt: skip
     chosen.sort(key=lambda at: (device.start[at], device.end[at], at))
     streams = sorted({device.stream[at] for at in chosen if _group_name(trace.told.get(at)) is None})
-    issuers = _Issuers(trace.annotations)
+    issuers, ordinals = _Issuers(trace.annotations), steps.to_pylist()
     rows = []
     for at, record in zip(chosen, state.numbers(len(chosen)).tolist(), strict=True):
         told = trace.told.get(at)
@@ -163,7 +164,7 @@ def _collectives(
         state.seqs[group] = seq + 1
         start, end, issued = device.start[at], device.end[at], int(launched[at]) or None
         rows.append({
-            "proc": state.proc, "rank": state.rank, "record": record, "step": steps[at].as_py(), "group_id": group,
+            "proc": state.proc, "rank": state.rank, "record": record, "step": ordinals[at], "group_id": group,
             "op": _op(told, issuers.of(issued), names[device.name[at]]), "seq": seq, **_sizes(told),
             "issued_ns": issued, "device_start_ns": start, "device_end_ns": end, "completed_ns": end,
             "state": "completed", "tier": "imported", "timing_source": "trace",

@@ -13,19 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from rankscope.schema.kernel_classes import COPY_CATEGORIES, HOST_CATEGORY, KERNEL_CATEGORIES
 
 from .kineto_events import NOTHING_TOLD, Arguments, Damage, Event, Metadata, TraceFile, nanoseconds
+from .trace_rank import PARAMETERS, STEP_PREFIX, global_rank, whole
 
 Numbers = npt.NDArray[np.int64]
-NONE: Final = -1
-"""Stands for "not told" in streams, devices and correlations."""
-STEP_PREFIX: Final = "ProfilerStep#"
-PARAMETERS: Final = "record_param_comms"
 MARGIN_NS: Final = 60_000_000_000
 """A device activity this far outside what the host recorded, and further than the trace is long, is not believed."""
 
@@ -111,14 +107,6 @@ def read_trace(path: str, progress: Callable[[int], None] = lambda _: None) -> T
     return trace
 
 
-def whole(value: Any) -> int:
-    """`value` as a number; `NONE` where it is none ("stream 7" is 7)."""
-    if type(value) is int:
-        return int(value)
-    text = str(value).rpartition(" ")[2]
-    return int(text) if text.isdigit() else NONE
-
-
 def launches(trace: Trace, correlation: Numbers) -> Numbers:
     """When each of `correlation` was launched; 0 where that is not known."""
     known = np.array(trace.launch_correlation, np.int64)
@@ -131,7 +119,7 @@ def launches(trace: Trace, correlation: Numbers) -> Numbers:
 
 
 def _read(trace: Trace, progress: Callable[[int], None], take: Callable[[Trace, Event, int], None]) -> None:
-    file, kinds = TraceFile(trace.path), _KINDS.get
+    file, kinds = TraceFile(trace.path, Event), _KINDS.get
     for events in file.batches():
         for event in events:
             category = event.cat
@@ -151,7 +139,7 @@ def _host_and_device(trace: Trace, event: Event, kind: int) -> None:
     elif kind != _OPERATOR:
         _annotation(trace, event, kind)
     elif name == PARAMETERS:
-        trace.comms_rank = rank_told(event) if trace.comms_rank is None else trace.comms_rank
+        trace.comms_rank = global_rank(event.args) if trace.comms_rank is None else trace.comms_rank
     elif type(name) is str and name.startswith(STEP_PREFIX):
         _annotation(trace, event, kind)
 
@@ -195,22 +183,6 @@ def _operator(trace: Trace, event: Event, kind: int) -> None:
     start, duration = nanoseconds(bytes(event.ts)), nanoseconds(bytes(event.dur))
     if start is not None and duration is not None and duration >= 0:
         trace.operators.add_device(start, start + duration, str(event.name), HOST_CATEGORY, NOTHING_TOLD)
-
-
-def rank_told(event: Event) -> int | None:
-    """The global rank, from the rank inside a group and the group's members."""
-    arguments = event.args or NOTHING_TOLD
-    inside, members = whole(arguments.rank), members_of(arguments.ranks)
-    return members[inside] if 0 <= inside < len(members) else None
-
-
-def members_of(text: Any) -> list[int]:
-    """The members of a group as a trace writes them: "[0, 1]". Empty where they are not told, or cut short ("...")."""
-    try:
-        members = msgspec.json.decode(text.encode(), type=list[int]) if isinstance(text, str) else text
-    except msgspec.DecodeError:
-        return []
-    return members if isinstance(members, list) and all(type(member) is int for member in members) else []
 
 
 def _rebase(trace: Trace) -> None:

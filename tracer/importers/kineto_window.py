@@ -15,7 +15,8 @@ from rankscope.schema.kernel_classes import Classes
 from rankscope.schema.process_state import JournalRow
 
 from .kineto_rows import RankState, rows_of
-from .kineto_trace import STEP_PREFIX, Table, read_trace, shift
+from .kineto_trace import Table, read_trace, shift
+from .trace_rank import STEP_PREFIX
 
 ROWS_A_LINE: Final = 1 << 32
 """Record numbers that each journal line has for its kernels, so that those of two windows differ."""

@@ -3,11 +3,21 @@
 import json
 import re
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from rankscope.schema.errors import UnreadableFile
 
 RankMap = dict[str, int]
+STEP_PREFIX: Final = "ProfilerStep#"
+PARAMETERS: Final = "record_param_comms"
+"""Name of the host's events that hold a collective's arguments."""
+NO_RANK: Final = "its rank is not in its metadata, its collectives or its name; give it with --rank-map"
+ENDINGS: Final = (".json", ".json.gz")
+"""Of the names of trace files."""
+NONE: Final = -1
+"""Stands for "not told" in ranks, streams, devices and correlations."""
 _IN_NAME: Final = re.compile(r"(?:^|[^a-z])rank[-_. ]?(\d+)", re.IGNORECASE)
 _WORKER: Final = re.compile(r"(?:^|[^a-z])worker[-_]?(\d+)(?!\d)", re.IGNORECASE)
 
@@ -43,3 +53,28 @@ def _rank(value: object, path: str) -> int:
     if isinstance(value, int | str) and str(value).isdigit():
         return int(value)
     raise UnreadableFile(f"{path}: {value!r} is no rank; a line is a file's name and its rank")
+
+
+def whole(value: Any) -> int:
+    """`value` as a number; `NONE` where it is none ("stream 7" is 7)."""
+    if type(value) is int:
+        return value
+    text = str(value).rpartition(" ")[2]
+    return int(text) if text.isdigit() else NONE
+
+
+def global_rank(arguments: Any) -> int | None:
+    """The global rank, from the rank inside a group and the group's members. arguments: has rank and ranks, or None."""
+    if arguments is None:
+        return None
+    inside, members = whole(arguments.rank), members_of(arguments.ranks)
+    return members[inside] if 0 <= inside < len(members) else None
+
+
+def members_of(text: Any) -> list[int]:
+    """The members of a group as a trace writes them: "[0, 1]". Empty where they are not told, or cut short ("...")."""
+    try:
+        members = msgspec.json.decode(text.encode(), type=list[int]) if isinstance(text, str) else text
+    except msgspec.DecodeError:
+        return []
+    return members if isinstance(members, list) and all(type(member) is int for member in members) else []
