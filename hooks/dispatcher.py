@@ -4,10 +4,10 @@ The kernels stand at the ADInplaceOrView key: autograd keys miss functional and 
 key deadlocks (`call_boxed` keeps the GIL). They see the reducer of DDP, functional collectives, DTensor and compiled
 graphs. Once registered they are entered by Python-issued operations too, and then only pass through (`Thread.inside`).
 
-A kernel that takes more than 1 % of the time over 100 steps writes rows in one step of two, then of four, and so on;
-it goes on counting. The reduction is read from the functional call; reading it from C++'s argument takes 20 us, so the
-reducer's is not known. Cost: 20 us to be entered, 10 us for a row (benchmarks/overhead.py). Misses: DTensor's own
-dispatch and inference mode, which `functional` covers. Torch 2.6..2.13; newer ones have native hooks.
+Over its budget (`budget`: 1 % of step time) it writes rows in one step of two, of four, and so on; it goes on counting.
+The reduction is read from the functional call; reading it from C++'s argument takes 20 us, so the reducer's is not
+known. Cost: 20 us to be entered, 10 us for a row (benchmarks/overhead.py). Misses: DTensor's own dispatch and inference
+mode, which `functional` covers. Torch 2.6..2.13; newer ones have native hooks.
 """
 
 from collections.abc import Callable
@@ -51,15 +51,18 @@ def _kernel(ledger: Ledger, guard: RowGuard, budget: Budget, operator: Operator,
     from torch._C import _after_ADInplaceOrView_keyset as below_us
 
     redispatch, recorder, thread = target._handle.redispatch_boxed, ledger.recorder, ledger.thread
-    begin, finish = _beginner(ledger, guard, _opener(ledger, operator, budget)), _finisher(ledger, guard, operator)
+    begin, finish = (
+        _beginner(ledger, guard, _opener(ledger, operator, budget)),
+        _finisher(ledger, guard, operator, budget),
+    )
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         thread.has_fired = True
         if thread.inside or guard.is_off or not recorder.is_on:
             return redispatch(keyset & below_us, *args, **kwargs)
-        entered = guard.enter()
+        entered, timed = now_ns(), guard.enter()
         begun = begin(args)
-        called = now_ns() if entered else 0
+        called = now_ns()
         thread.inside = True
         try:
             result = redispatch(keyset & below_us, *args, **kwargs)
@@ -69,7 +72,7 @@ def _kernel(ledger: Ledger, guard: RowGuard, budget: Budget, operator: Operator,
             raise
         finally:
             thread.inside = False
-        finish(begun, args, result, entered, called)
+        finish(begun, args, result, entered, called, timed)
         return result
 
     return kernel
@@ -96,13 +99,15 @@ def _beginner(
     return begin
 
 
-def _finisher(ledger: Ledger, guard: RowGuard, operator: Operator) -> Callable[..., None]:
+def _finisher(ledger: Ledger, guard: RowGuard, operator: Operator, budget: Budget) -> Callable[..., None]:
     from torch.distributed import Work
 
     pollable = {is_gloo: can_be_polled(operator.op, is_gloo) for is_gloo in (True, False)}
     poke, completion, outputs = ledger.recorder.poke, ledger.completion, operator.outputs
 
-    def finish(begun: _Begun | None, args: tuple[Any, ...], result: Any, entered: int, called: int) -> None:
+    def finish(
+        begun: _Begun | None, args: tuple[Any, ...], result: Any, entered: int, called: int, timed: int
+    ) -> None:  # fmt: skip
         try:
             returned = now_ns()
             if begun is not None:
@@ -113,8 +118,9 @@ def _finisher(ledger: Ledger, guard: RowGuard, operator: Operator) -> Callable[.
                 is_host = group.is_host or not tensor.is_cuda
                 rows, targets = ((record, issued, returned),), args[outputs] if outputs >= 0 else ()
                 completion.issued_in_cpp(work, rows, is_host, is_host and pollable[group.is_gloo], targets)
-            if entered:
-                guard.leave(entered, returned - called)
+            budget.spent(now_ns() - entered - (returned - called), begun is not None)
+            if timed:
+                guard.leave(timed, returned - called)
         except Exception as error:  # noqa: BLE001 - the guard's
             guard.failed(error)
 

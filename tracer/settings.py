@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from rankscope.hooks.budget import DEFAULT as COST_BUDGET
 from rankscope.hooks.registry import HOOKS, SAMPLERS
 from rankscope.schema.enums import ARTIFACT_KINDS
 from rankscope.schema.errors import SettingsError
@@ -43,6 +44,7 @@ class Settings:
     keep_indices: bool = False
     checkpoint_digests: bool = False
     calibrate: int = 0
+    cost_budget: float = COST_BUDGET
     budget_bytes: int | None = None
     patience_seconds: float = 60.0
     sysfs: str = "/sys"
@@ -197,6 +199,16 @@ def _calibrate(value: Any) -> int:
     return number
 
 
+def _ratio(text: str) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio <= 1:
+        raise ValueError("use a ratio of step time from 0 (no limit: every row is written) to 1, such as 0.01")
+    return ratio
+
+
 def _layout(value: Any) -> tuple[tuple[str, int | str], ...]:
     if not isinstance(value, Mapping):
         raise ValueError("use a dict such as {'dp': 4, 'tp': 2}")
@@ -235,6 +247,7 @@ _VARIABLES: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "RANKSCOPE_INDICES": ("keep_indices", _switch),
     "RANKSCOPE_CHECKPOINT_DIGESTS": ("checkpoint_digests", _switch),
     "RANKSCOPE_CALIBRATE": ("calibrate", _calibrate),
+    "RANKSCOPE_COST_BUDGET": ("cost_budget", _ratio),
     "RANKSCOPE_BUDGET_BYTES": ("budget_bytes", byte_size),
     "RANKSCOPE_PATIENCE_SECONDS": ("patience_seconds", _positive),
     "RANKSCOPE_SYSFS": ("sysfs", _existing),

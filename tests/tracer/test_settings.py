@@ -27,13 +27,15 @@ def test_every_variable_is_understood(tmp_path):
         "RANKSCOPE_HOOKS": "-phases", "RANKSCOPE_SAMPLE_SECONDS": "0.5", "RANKSCOPE_DEVICE_TIMES": "0",
         "RANKSCOPE_KERNELS": "1000:2", "RANKSCOPE_INDICES": "1", "RANKSCOPE_CALIBRATE": "20",
         "RANKSCOPE_CHECKPOINT_DIGESTS": "1",
+        "RANKSCOPE_COST_BUDGET": "0",
         "RANKSCOPE_BUDGET_BYTES": "2G", "RANKSCOPE_PATIENCE_SECONDS": "90", "RANKSCOPE_SYSFS": str(tmp_path),
         "RANKSCOPE_PROC": str(tmp_path),
     })  # fmt: skip
     assert found == Settings(
         run_dir=str(Path.cwd() / "runs/a"), run_id="a.b-1", job_id="j", owner="o", project="p", local_dir=str(tmp_path),
         agent="now", hooks=frozenset(DEFAULT_HOOKS - {"phases"}), sample_seconds=0.5, device_times=0, kernels=(1000, 2),
-        keep_indices=True, checkpoint_digests=True, calibrate=20, budget_bytes=2 << 30, patience_seconds=90.0,
+        keep_indices=True, checkpoint_digests=True, calibrate=20, cost_budget=0.0,
+        budget_bytes=2 << 30, patience_seconds=90.0,
         sysfs=str(tmp_path), proc=str(tmp_path),
     )  # fmt: skip
 
@@ -54,6 +56,7 @@ def test_every_field_can_be_set():
         ("RANKSCOPE_AGENT", "never", "auto, now, thread, off"), ("RANKSCOPE_HOOKS", "stepz", "there are .*steps"),
         ("RANKSCOPE_HOOKS", "-stepz", "stepz"), ("RANKSCOPE_SAMPLE_SECONDS", "0", "greater than 0"),
         ("RANKSCOPE_SAMPLE_SECONDS", "nan", "greater than 0"), ("RANKSCOPE_DEVICE_TIMES", "-1", "at least 0"),
+        ("RANKSCOPE_COST_BUDGET", "1.5", "ratio of step time"), ("RANKSCOPE_COST_BUDGET", "no", "ratio"),
         ("RANKSCOPE_DEVICE_TIMES", "1.5", "whole number"), ("RANKSCOPE_KERNELS", "5", "every:steps"),
         ("RANKSCOPE_KERNELS", "5:6", "every:steps"), ("RANKSCOPE_INDICES", "true", "0 .* or 1"),
         ("RANKSCOPE_CALIBRATE", "1", "at least 2"), ("RANKSCOPE_BUDGET_BYTES", "lots", "500M"),
