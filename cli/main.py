@@ -17,7 +17,7 @@ from rankscope.schema.errors import RankscopeError
 
 COMMANDS: Final = (
     "run", "doctor", "report", "checkpoints", "runs", "query", "schema", "manifest", "seal", "verify", "prune",
-    "import", "time", "hang", "pipeline",
+    "import", "time", "hang", "pipeline", "stragglers",
 )  # fmt: skip
 """Each is a module of this package with a function `command`, whose docstring is the help."""
 _MODULES: Final = {"import": "import_"}

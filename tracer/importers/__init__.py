@@ -9,4 +9,5 @@ FORMATS: Final[dict[str, str]] = {
     "kineto": "kineto:import_kineto",
     "flight-recorder": "flight_recorder:import_flight_recorder",
     "pipeline": "pipeline:import_pipeline",
+    "what-if": "what_if:import_what_if",
 }

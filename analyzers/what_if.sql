@@ -1,0 +1,24 @@
+-- name: operations
+-- Every operation of the counted steps of the last incarnation that tells its stage, by worker and step, numbered in its kind.
+WITH places AS (
+    SELECT proc, incarnation, rank, coalesce(mesh_dp, 0) AS dp FROM process WHERE incarnation = (SELECT max(incarnation) FROM process)),
+counted AS (
+    SELECT proc, incarnation, step FROM step WHERE left_out IS NULL AND end_ns >= start_ns AND (step > 0 OR global_step > 1)),
+work AS (
+    SELECT proc, incarnation, step, stage, chunk, start_ns, end_ns, record,
+        CASE kind WHEN 'microbatch_forward' THEN 'forward-compute' WHEN 'backward' THEN 'backward-compute' ELSE kind END AS kind
+    FROM span WHERE stage IS NOT NULL AND end_ns >= start_ns
+        AND (kind IN ('microbatch_forward', 'optimizer', 'gc') OR kind = 'backward' AND microbatch IS NOT NULL)
+    UNION ALL
+    SELECT proc, incarnation, step, stage, chunk, issued_ns, completed_ns, record,
+        CASE WHEN op IN ('send', 'recv') THEN CASE role WHEN 'activations' THEN 'forward-' ELSE 'backward-' END || op
+            WHEN op LIKE 'all_gather%' THEN 'params-all-gather' WHEN op LIKE 'reduce_scatter%' THEN 'grads-reduce-scatter'
+            WHEN role = 'embedding' THEN 'embedding-grads-all-reduce' WHEN role = 'gradients' THEN 'layernorm-grads-all-reduce'
+            ELSE 'optimizer-clip-main-grad' END
+    FROM collective WHERE stage IS NOT NULL AND role IS NOT NULL AND completed_ns >= issued_ns
+        AND (op IN ('send', 'recv', 'all_reduce') OR op LIKE 'all_gather%' OR op LIKE 'reduce_scatter%'))
+SELECT w.step, p.dp, w.stage, p.rank, w.kind, w.chunk, w.start_ns, w.end_ns,
+    CAST(row_number() OVER (PARTITION BY w.proc, w.step, w.kind ORDER BY w.start_ns, w.end_ns, w.record) - 1 AS BIGINT) AS number
+FROM work w JOIN places p ON p.proc = w.proc AND p.incarnation = w.incarnation
+SEMI JOIN counted c ON c.proc = w.proc AND c.incarnation = w.incarnation AND c.step = w.step
+ORDER BY w.step, p.dp, w.stage, w.kind, number;
