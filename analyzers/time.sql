@@ -63,7 +63,7 @@ SELECT p.incarnation, p.rank, CAST(sum(ns) FILTER (s) AS BIGINT) AS span_ns, CAS
     CAST(coalesce(sum(ns) FILTER (s AND c), 0) AS BIGINT) AS communication_ns, CAST(coalesce(sum(ns) FILTER (s AND w), 0) AS BIGINT) AS wait_ns,
     CAST(coalesce(sum(ns) FILTER (s AND c AND k AND NOT w), 0) AS BIGINT) AS overlap_ns,
     CAST(coalesce(sum(ns) FILTER (s AND NOT k AND NOT w), 0) AS BIGINT) AS other_ns,
-    CAST(sum(ns) FILTER (x) AS BIGINT) AS stall_ns, CAST(sum(ns) FILTER (d) AS BIGINT) AS device_ns,
+    CAST(sum(ns) FILTER (s AND x) AS BIGINT) AS stall_ns, CAST(sum(ns) FILTER (s AND d) AS BIGINT) AS device_ns,
     max(v.is_device) AS is_device, max(v.num_work) AS num_work, max(v.num_operations) AS num_operations, max(v.num_steps) AS num_steps
 FROM piece p JOIN (
     SELECT s.proc, s.incarnation, count(*) AS num_steps, coalesce(any_value(w.num_work), 0) AS num_work, coalesce(any_value(c.num_operations), 0) AS num_operations,
