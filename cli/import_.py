@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    format: Annotated[str, typer.Argument(metavar="FORMAT", help="What the files are: kineto.")],  # noqa: A002
+    format: Annotated[str, typer.Argument(metavar="FORMAT", help="What the files are; see above.")],  # noqa: A002
     paths: Annotated[list[str], typer.Argument(metavar="PATHS", help="Files, or folders of them.")],
     out: Annotated[str, typer.Option("-o", "--out", metavar="RUN", help="The run's folder; must not hold anything.")],
     rank_map: Annotated[
@@ -33,6 +33,9 @@ def command(
     """Turn traces of other tools into a run that every command understands.
 
     kineto: traces of torch.profiler (json, json.gz), one file for each rank.
+    flight-recorder: dumps of PyTorch's flight recorder (pickle, JSON), one file for each rank, named by it.
+    what-if: one job's log of pipeline operations (Parquet, and the yaml beside it).
+    pipeline: logs of micro-batches (JSON), one file for each rank, and config.json.
 
     Example: rankscope import kineto traces/ -o imported-run
     """

@@ -7,6 +7,7 @@ between iterations: they follow one another at once. A backward is a whole one (
 """
 
 import json
+import math
 import os
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -113,15 +114,19 @@ def _log(document: dict[str, Any]) -> _Log:
 
 def _is_iteration(item: object) -> bool:
     """Numbers only, as many starts as ends, each before its end, within a total."""
-    if not isinstance(item, dict) or not isinstance(item.get("total"), int | float):
+    if not isinstance(item, dict) or not _is_time(item.get("total")):
         return False
     pairs = [(item.get(start), item.get(end)) for _, start, end in _WORK]
     return all(
         isinstance(starts, list) and isinstance(ends, list) and len(starts) == len(ends) and starts
-        and all(isinstance(value, int | float) for value in (*starts, *ends))
+        and all(map(_is_time, (*starts, *ends)))
         and all(start <= end for start, end in zip(starts, ends, strict=True))
         for starts, ends in pairs
     )  # fmt: skip
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _starts(work: _Work) -> dict[int, int]:
