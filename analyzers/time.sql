@@ -1,13 +1,14 @@
 -- name: device
 -- Where the time of each rank's device timeline went. From start to start or end of any activity nothing changes: each such piece is given to the set of classes active in it. Integers only, so the parts sum to the whole.
 WITH activity AS (
-    SELECT incarnation, rank, coalesce(device_uuid, '') AS device, start_ns, end_ns, coalesce(kernel_class, 'other') AS class FROM kernel
+    SELECT incarnation, rank, coalesce(device_uuid, '') AS device, start_ns, end_ns, CAST(kernel_class = 'compute' AS TINYINT) AS k,
+        CAST(kernel_class = 'communication' AS TINYINT) AS c, CAST(kernel_class = 'copy' AS TINYINT) AS m FROM kernel
     WHERE category <> 'cpu_op' AND end_ns >= start_ns
 ), edge AS (
-    SELECT incarnation, rank, device, at_ns, sum(compute) AS compute, sum(communication) AS communication, sum(copy) AS copy, sum(other) AS other FROM (
-        SELECT incarnation, rank, device, unnest([start_ns, end_ns]) AS at_ns, unnest([1, -1]) * CAST(class = 'compute' AS INTEGER) AS compute,
-            unnest([1, -1]) * CAST(class = 'communication' AS INTEGER) AS communication, unnest([1, -1]) * CAST(class = 'copy' AS INTEGER) AS copy,
-            unnest([1, -1]) * CAST(class = 'other' AS INTEGER) AS other FROM activity
+    SELECT incarnation, rank, device, at_ns, sum(coalesce(k, 0) * sign) AS compute, sum(coalesce(c, 0) * sign) AS communication, sum(coalesce(m, 0) * sign) AS copy,
+        sum((1 - coalesce(k + c + m, 0)) * sign) AS other FROM (
+        SELECT incarnation, rank, device, start_ns AS at_ns, 1 AS sign, k, c, m FROM activity
+        UNION ALL SELECT incarnation, rank, device, end_ns, -1, k, c, m FROM activity
     ) GROUP BY incarnation, rank, device, at_ns
 ), piece AS (
     SELECT incarnation, rank, device, at_ns, lead(at_ns) OVER following - at_ns AS ns, sum(compute) OVER following > 0 AS k,

@@ -5,10 +5,10 @@
 VENV holds `traceinsight==0.6.1 pandas==2.3.3 numpy==1.26.4 plotly==7.1.0`. Without --trace the largest trace below
 RANKSCOPE_TEST_DATA is taken: v100_5steps/df_index_resolver.json.gz (54 MB), from HolisticTraceAnalysis, tests/data.
 Each repeat takes each tool from its start to its exit. rankscope is two commands: `import` writes a run, `time`
-analyses it (times are added, of the peaks the larger counts). HTA is asked for what `rankscope time` prints: breakdown, overlap,
-kernels by name. The last line is `time --hta`, which computes breakdown and overlap as HTA does and is compared with
-it. CPU time is what remains on a machine with other work. Exit status 1 if the figures of the acceptance list (10x by
-CPU time, half the memory, the same numbers) are not met.
+analyses it (times are added, of the peaks the larger counts). HTA is asked for what `rankscope time` prints: breakdown,
+overlap, kernels by name. The last line is `time --hta`, which computes breakdown and overlap as HTA does and is
+compared with it. CPU time is what remains on a machine with other work. Exit status 1 if the figures of the acceptance
+list (10x by CPU time, half the memory, the same numbers) are not met.
 """
 
 import argparse
