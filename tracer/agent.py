@@ -33,6 +33,7 @@ from .drain import Batch, ProcessDrain, remove_files
 from .launch import take_lock
 from .launch_folders import clean, remove_stale
 from .node_samplers import NodeSamplers
+from .one_place import OnePlace
 from .run_writer import AgentIdentity, RunWriter
 from .settings import from_environment
 from .step_pace import StepPace
@@ -47,6 +48,9 @@ UNBOUND_NS: Final = 30_000_000_000
 """A process that has joined no run after this long is written to its own."""
 SEALING_SECONDS: Final = 1.5
 """Time for merging files at the end; what is not merged by then stays in several files."""
+
+PLACE_HOOK: Final = "agent.place"
+"""In `capture`, which keeps one word per hook: this one stands beside the agent's other notes."""
 
 _log = logging.getLogger("rankscope.agent")
 
@@ -67,6 +71,7 @@ class NodeAgent:
         self._num_writers, self._lock = 0, -1
         self._samplers = NodeSamplers(paths.hash63(self._token))
         self._budget_bytes, self._pace = _budget_bytes(), StepPace()
+        self._one_place = OnePlace()
 
     def run(self, stop: threading.Event) -> None:
         """Work until the last local rank has been gone for a while, or `stop` is set. Blocks."""
@@ -136,8 +141,22 @@ class NodeAgent:
                 writer.add([Batch(rows=sampled.get(run, []))])
             self._add_notes(writer)
             writer.flush(now)
+            self._look_for_rank_0(writer, now)
             if writer.seal(now):
                 self._forget_finished(writer.run)
+
+    def _look_for_rank_0(self, writer: RunWriter, now: int) -> None:
+        """Say once, in the run's own files, that this node's are not where those of rank 0 are."""
+        if not writer.is_reached:
+            return
+        states = [drain.state for path, drain in self._drains.items() if self._runs.get(path) == writer.run]
+        try:
+            text = self._one_place.look(writer.run, writer.place, states, now)
+        except OSError:  # asked again at the next pass; the writer says what is wrong with the place
+            return
+        if text is not None:
+            _log.warning("%s", text)
+            self._tell(writer, PLACE_HOOK, text)
 
     def _set_pace(self, batches: dict[RunRef, list[Batch]]) -> None:
         for batch in (batch for found in batches.values() for batch in found):
@@ -247,9 +266,12 @@ class NodeAgent:
 
     def _add_notes(self, writer: RunWriter) -> None:
         for text in self._notes:
-            row = {"proc": paths.hash63(self._token), "time_ns": time.monotonic_ns(), "hook": "agent", "why": text}
-            writer.add([Batch(rows=[PlacedRow("capture", 0, row)])])
+            self._tell(writer, "agent", text)
         self._notes.clear()
+
+    def _tell(self, writer: RunWriter, hook: str, text: str) -> None:
+        row = {"proc": paths.hash63(self._token), "time_ns": time.monotonic_ns(), "hook": hook, "why": text}
+        writer.add([Batch(rows=[PlacedRow("capture", 0, row)])])
 
 
 def main(arguments: list[str] | None = None) -> int:

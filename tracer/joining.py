@@ -16,7 +16,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -50,11 +50,13 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run, where it is written, and which of its incarnations this is."""
+    """A run, where it is written, and which of its incarnations this is. token, origin: see `one_place`."""
 
     run_id: str
     run_dir: str
     incarnation: int
+    token: str = field(default="", compare=False)
+    origin: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +95,10 @@ class Joining:
             store, KEY.format(ordinal=ordinal), rank, world_size, self._num_records(), time.monotonic_ns()
         )
         if rank == 0:
-            run = Run(self.own.run_id, self.own.run_dir, restart_count() * RESTART_FACTOR + ordinal)
+            incarnation, token = restart_count() * RESTART_FACTOR + ordinal, os.urandom(8).hex()
+            run = Run(self.own.run_id, self.own.run_dir, incarnation, token, self.own.run_dir)
             self._bind(run, pending)
-            store.set(pending.key, json.dumps([run.run_id, run.run_dir, run.incarnation, time.time_ns()]))
+            store.set(pending.key, json.dumps([run.run_id, run.run_dir, run.incarnation, time.time_ns(), token]))
         else:
             self._pending, self._num_polls, self._num_failures, self._next_ns = pending, 0, 0, 0
 
@@ -140,10 +143,13 @@ class Joining:
             self.round_trip_ns = time.monotonic_ns() - begun_ns
             if not is_there:
                 return None
-            run_id, run_dir, incarnation, published_ns = json.loads(pending.store.get(pending.key))
+            run_id, run_dir, incarnation, published_ns, *more = json.loads(pending.store.get(pending.key))
             if self._is_stale(int(published_ns), pending):
                 return None
-            return Run(str(run_id), self._settings.run_dir or str(run_dir), int(incarnation))
+            token = str(more[0]) if more else ""
+            return Run(
+                str(run_id), self._settings.run_dir or str(run_dir), int(incarnation), token, str(run_dir)
+            )  # fmt: skip
         except (RuntimeError, ValueError, TypeError):  # torch's store errors are RuntimeErrors
             self._num_failures += 1
             if self._num_failures >= MAX_FAILURES:
@@ -161,7 +167,8 @@ class Joining:
     def _journal(self, run: Run, rank: int, world_size: int, from_record: int) -> None:
         self._write(
             "join", run_id=run.run_id, run_dir=run.run_dir, incarnation=run.incarnation, from_record=from_record,
-            rank=rank, world_size=world_size, restart_count=restart_count(),
+            rank=rank, world_size=world_size, restart_count=restart_count(), token=run.token or None,
+            origin=run.origin or None,
         )  # fmt: skip
         tell(run.run_dir)
 

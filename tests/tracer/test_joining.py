@@ -73,6 +73,7 @@ def test_rank_zero_names_the_run_and_publishes_it():
     assert told == [{
         "k": "join", "run_id": joining.own.run_id, "run_dir": f"/somewhere/rankscope-runs/{joining.own.run_id}",
         "incarnation": 0, "from_record": 5, "rank": 0, "world_size": 4, "restart_count": 0,
+        "token": joining.run.token, "origin": joining.own.run_dir,
     }]  # fmt: skip
     assert len(store.values) == 1
 
@@ -203,3 +204,16 @@ def test_a_process_alone_is_bound_once_and_only_if_alone(monkeypatch):
 def test_the_run_is_named_after_the_script(monkeypatch, argv, name):
     monkeypatch.setattr("sys.argv", argv)
     assert module.script_name() == name
+
+
+def test_the_token_of_rank_zero_and_its_folder_are_journalled_by_the_others(clock, monkeypatch):
+    store, others = Store(), Settings(run_dir="/mine")
+    first, _ = make()
+    first.joined(0, 2, store)
+    monkeypatch.setattr(module, "_num_joined", 0)  # another process
+    told = []
+    joining = Joining(others, identify(), Path("/w"), lambda kind, **body: told.append(body), lambda: 0)
+    joining.joined(1, 2, store)
+    joining.poll()
+    assert first.run is not None and len(first.run.token) == 16
+    assert (told[0]["token"], told[0]["origin"], told[0]["run_dir"]) == (first.run.token, first.own.run_dir, "/mine")
