@@ -28,9 +28,13 @@ def imported(tmp_path: Path, rows: list[dict[str, Any]]) -> Imported:
 
 
 def test_what_an_operation_becomes(tmp_path: Path) -> None:
-    rows = [operation("forward-compute", 0, 0.25, mb_id=3), operation("forward-send", 0, 1.0), operation("gossip", 0, 1.0),
-           
-            operation("forward-recv", 1, 0.5, 1.0), operation("forward-compute", 1, 0.0, step=9)]  # fmt: skip
+    rows = [
+        operation("forward-compute", 0, 0.25, mb_id=3),
+        operation("forward-send", 0, 1.0),
+        operation("gossip", 0, 1.0),
+        operation("forward-recv", 1, 0.5, 1.0),
+        operation("forward-compute", 1, 0.0, step=9),
+    ]
     found = imported(tmp_path, rows)
     assert (found.world_size, found.missing, found.files[0].num_skipped) == (8, (1, 2, 3, 5, 6, 7), 1)
     with Run.open(str(tmp_path / "run")) as run:
