@@ -10,12 +10,14 @@ the host: they are counted as "inside backward", never as zero.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rankscope.schema.measurement import Measurement
 
 from .buckets import Histogram, quantile
+from .counted import ANALYZER as COUNTED
+from .counted import CAVEAT, Counted, counted
 from .evidence import Evidence
 from .groups import Group, read_groups
 from .run import Row, Run
@@ -29,13 +31,13 @@ _ASYMMETRIC: Final = frozenset(
 )
 """Operations of which the members do not all end together."""
 _ONCE: Final = "_matched_operation"
-_Key = tuple[str, str]
+_Key = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
     """All operations of one group and kind. The measurements of a distribution carry scope.statistic p50, p95, p99,
-    max.
+    max. estimate: count and bytes of all that were issued, where some have no row; else empty.
     """
 
     group: Group
@@ -53,11 +55,13 @@ class Operations:
     host_wait: tuple[Measurement, ...]
     transfer: tuple[Measurement, ...]
     wait: tuple[Measurement, ...]
+    estimate: tuple[Measurement, ...] = ()
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """All of them, in the order of the report."""
-        return (self.count, self.bytes, self.unfinished, *self.duration, *self.host_wait, *self.transfer, *self.wait)
+        return (self.count, self.bytes, *self.estimate, self.unfinished, *self.duration, *self.host_wait,
+                *self.transfer, *self.wait)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ class _Distributions:
     """The histograms of all groups and operations, read once."""
 
     def __init__(self, run: Run, coverage: float | None) -> None:
-        self.run, self.coverage = run, coverage
+        self.run, self.coverage, self.counted = run, coverage, counted(run)
         self.durations = _by_key(run.rows(statement(ANALYZER, "durations")))
         self.host_waits = _by_key(run.rows(statement(ANALYZER, "host_waits")))
         run.rows(f"CREATE OR REPLACE TEMP TABLE {_ONCE} AS SELECT * FROM matched_operation")
@@ -120,11 +124,17 @@ class _Distributions:
         self.longest_transfers = {row[:2]: row[2] for row in matched}
         self.longest_waits = {row[:2]: row[3] for row in matched}
 
-    def evidence(self, name: str, timing_source: str = "", tables: tuple[str, ...] = ("collective",)) -> Evidence:
-        """What the measurements of one statement have in common."""
+    def evidence(
+        self, name: str, key: _Key, timing_source: str = "", tables: tuple[str, ...] = ("collective",)
+    ) -> Evidence:
+        """What the measurements of one statement have in common, for one group and kind."""
+        share, coverage = self.counted.shares.get(key[0]), self.coverage
+        if share is not None:
+            coverage = share if coverage is None else min(share, coverage)
         return Evidence(
-            self.run, ANALYZER, statement(ANALYZER, name), tables, self.coverage, timing_source=timing_source
-        )
+            self.run, ANALYZER, statement(ANALYZER, name), tables, coverage, timing_source=timing_source,
+            caveats=_thinned(self.counted, key),
+        )  # fmt: skip
 
 
 def _at_once(name: str) -> str:
@@ -153,13 +163,13 @@ def _operations(told: _Distributions, groups: dict[str | None, Group], row: Row)
     group = groups.get(group_id) or Group.unknown(group_id)
     scope = {"group": group.label, "group_id": group_id, "op": op}
     source = _source(num, num_wait, num_poll, num_device)
-    counted = told.evidence("operations", source)
+    rows = told.evidence("operations", key, source)
     return Operations(
         group,
         op,
         num_ranks,
-        counted.measurement("collective.count", num, scope, num),
-        counted.measurement(
+        rows.measurement("collective.count", num, scope, num),
+        rows.measurement(
             "collective.bytes",
             int(bytes_in) if num_with_bytes else None,
             scope,
@@ -168,12 +178,12 @@ def _operations(told: _Distributions, groups: dict[str | None, Group], row: Row)
         ),
         least,
         most,
-        counted.measurement("collective.unfinished", num_unfinished, scope, num),
+        rows.measurement("collective.unfinished", num_unfinished, scope, num),
         num_failed,
         num_inside,
         source,
         _distribution(
-            told.evidence("durations", source),
+            told.evidence("durations", key, source),
             "collective.duration",
             scope,
             told.durations[key],
@@ -181,7 +191,7 @@ def _operations(told: _Distributions, groups: dict[str | None, Group], row: Row)
             "no completion was seen",
         ),
         _distribution(
-            told.evidence("host_waits", source),
+            told.evidence("host_waits", key, source),
             "collective.host_wait",
             scope,
             told.host_waits[key],
@@ -190,7 +200,7 @@ def _operations(told: _Distributions, groups: dict[str | None, Group], row: Row)
             _inside(num_inside),
         ),
         _matched(
-            told.evidence("transfers", source, _MATCHED),
+            told.evidence("transfers", key, source, _MATCHED),
             "collective.transfer",
             scope,
             told.transfers[key],
@@ -198,13 +208,32 @@ def _operations(told: _Distributions, groups: dict[str | None, Group], row: Row)
             group,
         ),
         _matched(
-            told.evidence("arrival_waits", source, _MATCHED),
+            told.evidence("arrival_waits", key, source, _MATCHED),
             "collective.wait",
             scope,
             told.waits[key],
             told.longest_waits.get(key),
             group,
         ),
+        _estimate(rows, told.counted, key, scope),
+    )
+
+
+def _thinned(counts: Counted, key: _Key) -> tuple[str, ...]:
+    if key not in counts.estimates:
+        return ()
+    return (f"about {counts.estimates[key][0]:,} operations were counted; this is of those that have rows",)
+
+
+def _estimate(rows: Evidence, counts: Counted, key: _Key, scope: dict[str, object]) -> tuple[Measurement, ...]:
+    if key not in counts.estimates:
+        return ()
+    number, size = counts.estimates[key]
+    told = replace(rows, analyzer=COUNTED, statement=statement(COUNTED, "sequences"), caveats=(CAVEAT,))
+    reason = "" if size is not None else "not every row tells its bytes"
+    return (
+        told.measurement("collective.count_estimate", number, scope, number),
+        told.measurement("collective.bytes_estimate", size, scope, number, reason=reason),
     )
 
 

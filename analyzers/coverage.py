@@ -1,7 +1,8 @@
 """How much of the run is in the dataset, what is missing and why, and what the capture itself cost.
 
 Expected rows of a process: the ring records it claimed (its number of records, or the highest record number seen, if
-that is more). A rank of the world that left nothing counts as many as the mean of the ranks that are there. Coverage is
+that is more), and the operations that have a sequence number but no record (`counted`), as far as lost records do not
+explain them. A rank of the world that left nothing counts as many as the mean of the ranks that are there. Coverage is
 present / expected: 3 of 4 ranks with 90 of 100 rows each: 270 / (300 + 100) = 0.675.
 
 Cost: every 64th hook entry is timed; per hook and process the total is estimated as calls x mean, its variance as
@@ -16,6 +17,7 @@ from typing import Final
 from rankscope.schema.measurement import Interval, Measurement
 from rankscope.schema.tables import TABLES
 
+from .counted import Counted, counted
 from .evidence import Evidence
 from .listing import Fault
 from .run import Row, Run
@@ -56,7 +58,7 @@ class Coverage:
     """Quality of the capture. missing_ranks: of the last incarnation; ended: exit kind -> its ranks.
 
     num_strangers: processes with rows that the run does not know, so perhaps of another run.
-    shadow: None without shadow steps.
+    operations: rows of operations against operations counted. shadow: None without shadow steps.
     """
 
     coverage: Measurement
@@ -72,12 +74,23 @@ class Coverage:
     faults: tuple[Fault, ...]
     num_strangers: int
     shadow: Measurement | None
+    operations: Counted
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """All of them, in the order of the report."""
         second = () if self.shadow is None else (self.shadow,)
-        return (self.coverage, *self.rows, self.dropped, self.missing, self.errors, self.overhead, *second, *self.tiers)
+        return (
+            self.coverage,
+            self.operations.share,
+            *self.rows,
+            self.dropped,
+            self.missing,
+            self.errors,
+            self.overhead,
+            *second,
+            *self.tiers,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +120,8 @@ def coverage(run: Run) -> Coverage:
     """How complete `run` is and what its capture cost."""
     processes = [_Process(row[0], row[1] or 0, row[2], row[4] or "", row[5] or 0, row[6] or 0)
                  for row in run.rows(statement(ANALYZER, "processes"))]  # fmt: skip
-    counts = _counts(run, processes)
+    operations = counted(run)
+    counts = _counts(run, processes, operations.missing_by_proc)
     last = max((process.incarnation for process in processes), default=0)
     missing = _missing_ranks(run, [process for process in processes if process.incarnation == last])
     expected = counts.expected + round(counts.expected / max(1, counts.num_processes) * len(missing))
@@ -131,11 +145,11 @@ def coverage(run: Run) -> Coverage:
         seen.measurement("capture.missing_ranks", len(missing), {"incarnation": last}, len(processes)),
         _errors(told, hooks), _overhead(run, told, hooks), _tiers(run, share), missing,
         {kind: tuple(sorted(set(ranks))) for kind, ranks in sorted(ended.items())}, _hook_states(hooks), run.faults,
-        counts.num_strangers, shadow(run, share),
+        counts.num_strangers, shadow(run, share), operations,
     )  # fmt: skip
 
 
-def _counts(run: Run, processes: list[_Process]) -> _Counts:
+def _counts(run: Run, processes: list[_Process], uncaptured: dict[int, int]) -> _Counts:
     claimed: dict[int, int] = defaultdict(int)
     for process in processes:
         claimed[process.proc] = max(claimed[process.proc], process.num_records)
@@ -143,6 +157,8 @@ def _counts(run: Run, processes: list[_Process]) -> _Counts:
     for proc, num_rows, last_record, _, _ in run.rows(statement(ANALYZER, "records")):
         present += num_rows
         claimed[proc] = max(claimed[proc], (last_record if last_record is not None else -1) + 1)
+        lost = max(0, claimed[proc] - num_rows)  # an operation whose record was lost has a number too: not twice
+        claimed[proc] += max(0, uncaptured.get(proc, 0) - lost)
     return _Counts(present, sum(claimed.values()), len(claimed), len(claimed) - known if known else 0)
 
 

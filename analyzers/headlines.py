@@ -111,7 +111,9 @@ def _capture(coverage: Coverage) -> list[Headline]:
     if dropped := int(coverage.dropped.value or 0):
         found.append(Headline(WARNING, f"{_count(dropped, 'row')} were overwritten before they were read."))
     share = coverage.coverage.value
-    if share is not None and float(share) < 1 and not coverage.missing_ranks:
+    if thinned := _thinned(coverage):
+        found.append(thinned)
+    elif share is not None and float(share) < 1 and not coverage.missing_ranks:
         found.append(Headline(WARNING, f"Only {100 * float(share):.2f} % of the rows are there."))
     for hook in coverage.hooks:
         if hook.off_ranks:
@@ -121,6 +123,22 @@ def _capture(coverage: Coverage) -> list[Headline]:
     if cost.value is not None and float(cost.value) > COSTLY:
         found.append(Headline(WARNING, f"The capture itself costs {100 * float(cost.value):.1f} % of the time."))
     return found
+
+
+def _thinned(coverage: Coverage) -> Headline | None:
+    """Operations that were counted and have no row, with the reason that the capture itself gives."""
+    rows, num = coverage.operations.totals
+    if rows == num:
+        return None
+    reasons = [hook.why for hook in coverage.hooks if not hook.is_off and "rows in " in hook.why]
+    if reasons:
+        why = f", because capture keeps its cost within a budget: {'; '.join(reasons)}"
+    elif coverage.shadow is not None:
+        why = ", because shadow steps were asked for"
+    else:
+        why = ", the others were counted only"
+    part = "Less than 1" if 100 * rows < num else f"Only {100 * rows // num}"
+    return Headline(WARNING, f"{part} % of the operations have rows ({rows:,} of {num:,}){why}.")
 
 
 def _steps(brief: Brief) -> list[Headline]:

@@ -30,6 +30,7 @@ def quality(report: Report) -> RenderableType:
 def _lines(report: Report) -> Iterator[tuple[str, str]]:
     quality = report.coverage
     yield "coverage", _coverage(quality)
+    yield "operations", _operations(quality)
     yield "dropped", _value(quality.dropped, count)
     yield "missing ranks", ranks_in_words(quality.missing_ranks) or "none"
     yield "ends", ", ".join(f"{kind} {len(ranks)}" for kind, ranks in quality.ended.items()) or NONE
@@ -60,6 +61,13 @@ def _coverage(quality: Coverage) -> str:
         return f"{NONE}  {value.reason}"
     expected = count(round(value.n / float(value.value))) if value.value else NONE
     return f"{share(float(value.value), 2)} of the expected rows are here ({count(value.n)} of {expected})"
+
+
+def _operations(quality: Coverage) -> str:
+    value, (rows, num) = quality.operations.share, quality.operations.totals
+    if value.value is None:
+        return f"{NONE}  {value.reason}"
+    return f"{share(float(value.value), 2)} of those counted have rows ({count(rows)} of {count(num)})"
 
 
 def _hook(hook: HookState) -> str:

@@ -191,6 +191,8 @@ def _communication(talk: Communication) -> RenderableType:
         "Durations include waiting for the others: the rank that comes last shows the shortest, so they name nobody.",
         *_inside_backward(talk),
     ]
+    if thinned := [item for item in talk.operations if item.estimate]:
+        notes.insert(0, _estimated(thinned))
     if (more := len(talk.operations) - MAX_OPERATIONS) > 0:
         notes.insert(0, f"and {_plural(more, 'more kind')} of operation")
     return Group(table, *(Text(note, style="dim") for note in notes))
@@ -200,14 +202,22 @@ def _operation_cells(item: Operations) -> tuple[str, ...]:
     return (
         item.group.label,
         item.op,
-        count(_number(item.count)),
+        f"{count(_number(item.count))} of ~{count(_number(item.estimate[0]))}"
+        if item.estimate
+        else count(_number(item.count)),
         _size_range(item.least_bytes, item.most_bytes),
-        size(_number(item.bytes)),
+        f"≥ {size(_number(item.bytes))}" if item.estimate else size(_number(item.bytes)),
         *(duration(_statistic(item.duration, name)) for name in ("p50", "p99")),
         *(duration(_statistic(item.host_wait, name)) for name in ("p50", "p99")),
         duration(_statistic(item.transfer, "p50")),
         item.timing_source.removesuffix(" 100 %"),
     )
+
+
+def _estimated(thinned: list[Operations]) -> str:
+    sizes = [_number(item.estimate[1]) for item in thinned]
+    total = "" if None in sizes else f", estimated {size(sum(number or 0 for number in sizes))} in all"
+    return f"of ~: counted by sequence number, not all have rows (capture quality); totals are of the rows{total}."
 
 
 def _size_range(least: int | None, most: int | None) -> str:
