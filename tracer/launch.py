@@ -7,6 +7,9 @@ ranks never start two. Losers look again every few seconds: restarted ranks alwa
 The agent is a process of its own session, without any descriptor of ours but the lock, and not our child (a process
 that waits for any child must not meet it): a shell starts it in the background and leaves at once. It inherits the
 niceness and the CPUs that the watch thread gives itself. Cost: a few ms, in this thread.
+
+In thread mode local rank 0 runs the agent in a thread of its own. Where another rank outlives it, the first one that
+finds the lock free takes over, at the latest at its own exit, which then takes up to THREAD_AGENT_SECONDS.
 """
 
 import fcntl
@@ -19,6 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from rankscope.schema.liveness import is_alive
 from rankscope.schema.paths import AGENT_LOCK, AGENT_LOG
 
 PATIENCE_SECONDS: Final = 10.0
@@ -50,6 +54,7 @@ class Watch:
         self._agent_due_s = attached_s + (PATIENCE_SECONDS if mode == "auto" else 0.0)
         self._is_over, self._stop_agent = threading.Event(), threading.Event()
         self._agent: threading.Thread | None = None
+        self._has_seen_agent = os.environ.get("LOCAL_RANK", "0") == "0"
         self._thread = threading.Thread(target=self._run, name="rankscope-watch", daemon=True)
 
     def start(self) -> None:
@@ -59,7 +64,7 @@ class Watch:
     def finish(self, patience: float = 1.0) -> None:
         """The process ends or detaches: let the agent be started if there is none. Returns after a few ms."""
         self._is_over.set()
-        self._thread.join(patience)
+        self._thread.join(THREAD_AGENT_SECONDS if self._mode == "thread" else patience)
         if self._agent is not None:
             self._stop_agent.set()
             self._agent.join(THREAD_AGENT_SECONDS)
@@ -72,13 +77,15 @@ class Watch:
                 self._guarded(self.ensure_agent)
             self._guarded(self._tick)
             pause = min(PERIOD_SECONDS, max(left, FIRST_SECONDS)) if left > 0 else PERIOD_SECONDS
-        if self._mode != "thread":
-            self._guarded(self.ensure_agent)
+        self._guarded(self._be_agent if self._mode == "thread" else self.ensure_agent)
 
     def ensure_agent(self) -> None:
         """Start the node's agent unless one is there (it holds the lock), or agents are off."""
         is_thread = self._mode == "thread"
-        if self._mode == "off" or (is_thread and (self._agent is not None or os.environ.get("LOCAL_RANK", "0") != "0")):
+        if self._mode == "off" or (is_thread and self._agent is not None):
+            return
+        if is_thread and not self._has_seen_agent:  # only asked, so that local rank 0 finds the lock free
+            self._has_seen_agent = is_alive(str(self._folder / AGENT_LOCK))
             return
         lock = take_lock(self._folder)
         if lock is None:
@@ -104,6 +111,19 @@ class Watch:
 
         self._agent = threading.Thread(target=work, name="rankscope-agent", daemon=True)
         self._agent.start()
+
+    def _be_agent(self) -> None:
+        """At the end, in thread mode: whoever outlived the agent seals what is there, in this thread."""
+        lock = take_lock(self._folder) if self._agent is None else None
+        if lock is None:
+            return
+        try:
+            from .agent import NodeAgent
+
+            self._stop_agent.set()
+            NodeAgent(self._folder).run(self._stop_agent)
+        finally:
+            os.close(lock)
 
     def _guarded(self, work: Callable[[], object]) -> None:
         try:
