@@ -239,15 +239,26 @@ def test_with_the_local_directory_gone_at_most_two_seconds_are_missing(job: Call
         assert len(set(records)) == len(records)
 
 
+def remount(mount: Path, mode: str) -> bool:
+    """Make the file system at `mount` "ro" or "rw"; False if it is busy."""
+    return (
+        subprocess.run(
+            ["mount", "-o", f"remount,{mode}", str(mount)], check=False, stderr=subprocess.DEVNULL
+        ).returncode
+        == 0
+    )
+
+
 def test_a_run_directory_that_becomes_read_only_in_the_middle(job: Callable[..., LiveJob], tmp_path: Path) -> None:
     with small_tmpfs(tmp_path / "shared", 50_000) as shared:
         running = job(SECONDS="9", RANKSCOPE_DIR=str(shared / "run"))
         running.wait_for_rows()
         running.wait_for((shared / "run/run.json").exists, "run directory")
-        subprocess.run(["mount", "-o", "remount,ro", str(shared)], check=True)
+        # refused for the moments in which a file is open for writing
+        running.wait_for(lambda: remount(shared, "ro"), "read-only directory")
         assert running.wait_for_end() == 0
         running.check_complete()
-        subprocess.run(["mount", "-o", "remount,rw", str(shared)], check=True)
+        assert remount(shared, "rw")
         running.check_complete()
         seal(str(running.run_dir))
         running.check_complete()
