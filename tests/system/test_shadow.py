@@ -71,7 +71,9 @@ def test_shadow_steps_have_no_rows_and_numbers_go_on(
         assert all(sorted(ops) == PER_STEP for _, ops, _, _ in found)
         transfers = rows(f"SELECT step, seq FROM collective WHERE rank = {rank} AND op IN ('send', 'recv') ORDER BY 1")
         assert transfers == [[step, step] for step in range(NUM_STEPS) if step not in shadow]
-        assert not rows(f"SELECT 1 FROM span WHERE rank = {rank} AND step IN ({', '.join(map(str, shadow))})")
+        hot = "kind IN ('forward', 'eval', 'backward', 'optimizer')"  # a pause of the collector is told at any time
+        steps = {step for (step,) in rows(f"SELECT step FROM span WHERE rank = {rank} AND {hot}")}
+        assert steps == set(range(NUM_STEPS)) - set(shadow)
     text = " ".join(rankscope("report", str(job.run_dir)).split())
     assert re.search(rf"by shadow steps .*interval .* {len(shadow)} shadow steps\); a second opinion", text)
     found = json.loads(rankscope("report", str(job.run_dir), "--json"))["measurements"]
