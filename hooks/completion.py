@@ -135,6 +135,18 @@ class Completion:
         """Ask all of them once: at the ends of backward and step."""
         self.poll(len(self.polls))
 
+    def last_look(self) -> None:
+        """Ask all of them once more: the groups or the recording end, and no later poll would. Never blocks.
+
+        Gloo calls a work complete a moment after DDP's reducer, which waits for its future, has gone on: so the future
+        is asked. One that an error ended (a peer that died) stays issued, which says who was left waiting.
+        """
+        while self.polls:
+            pending = self.polls.popleft()
+            work = None if pending.is_waited else pending()
+            if work is not None and _has_succeeded(work):
+                self._found_complete(pending)
+
     def forget_all(self) -> None:
         """Drop everything: detached, forked, or the groups are gone."""
         for table in (self.works, self.outputs, self.polls):
@@ -171,6 +183,18 @@ class Completion:
                 table[address] = pending
         while len(table) > MAX_OUTPUTS:
             del table[next(iter(table))]
+
+
+def _has_succeeded(work: Any) -> bool:
+    """False also where it cannot tell. `is_success` and `exception` would warn on stderr (torch 2.13)."""
+    try:
+        future = work.get_future()
+        if not future.done():
+            return False
+        future.value()  # raises what ended it
+    except RuntimeError:
+        return False
+    return True
 
 
 def can_be_polled(op: str, is_gloo: bool) -> bool:

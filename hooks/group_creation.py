@@ -17,9 +17,14 @@ from .base import Guard, Recorder, patch
 from .groups import Registry, world
 
 
-def install(recorder: Recorder, registry: Registry, guard: Guard, undo: ExitStack) -> None:
-    """Watch group creation until `undo` closes, and take up the groups that exist."""
-    c10d, watch = world(), _Watch(recorder, registry)
+def install(
+    recorder: Recorder, registry: Registry, leaving: Callable[[], None], guard: Guard, undo: ExitStack
+) -> None:  # fmt: skip
+    """Watch group creation until `undo` closes, and take up the groups that exist.
+
+    leaving: called when the default group is gone, before the recorder is told.
+    """
+    c10d, watch = world(), _Watch(recorder, registry, leaving)
     for name, note in (
         ("_new_process_group_helper", watch.made),
         ("_register_process_group", watch.registered),
@@ -57,8 +62,8 @@ def _after(guard: Guard, note: Callable[..., None], original: Any) -> Any:
 class _Watch:
     """What each of the observed functions says about the groups."""
 
-    def __init__(self, recorder: Recorder, registry: Registry) -> None:
-        self._recorder, self._registry, self._c10d = recorder, registry, world()
+    def __init__(self, recorder: Recorder, registry: Registry, leaving: Callable[[], None]) -> None:
+        self._recorder, self._registry, self._leaving, self._c10d = recorder, registry, leaving, world()
 
     def made(self, result: Any, *args: Any, **kwargs: Any) -> None:
         """`_new_process_group_helper(group_size, group_rank, global_ranks_in_group, ...)` gave (group, store)."""
@@ -75,6 +80,7 @@ class _Watch:
     def default_changed(self, _: Any, pg: Any) -> None:
         """`_update_default_pg(group or None)`."""
         if pg is None:
+            self._leaving()
             self._recorder.left()
             self._registry.forget_all()
         elif isinstance(pg, self._c10d.ProcessGroup):

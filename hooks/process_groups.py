@@ -24,6 +24,7 @@ HOOK: Final = "process_groups"
 class _Live(NamedTuple):
     ledger: Ledger
     guards: list[RowGuard]
+    watch: Guard
 
 
 _live: _Live | None = None
@@ -43,7 +44,7 @@ def install(recorder: Recorder, undo: ExitStack, tier: Tier | None = None) -> No
         return
     watch, chosen = Guard(recorder, f"{HOOK}.waits"), tier or best_tier()
     ledger = Ledger(recorder, make_device_times(recorder, undo), watch)
-    _live = _Live(ledger, [])
+    _live = _Live(ledger, [], watch)
     undo.callback(_forget, _live)
     waits.install(ledger, watch, undo)
     if chosen == "native":
@@ -52,7 +53,7 @@ def install(recorder: Recorder, undo: ExitStack, tier: Tier | None = None) -> No
         dispatcher.install(ledger, _guard(recorder, "dispatcher"), undo)
     functional.install(ledger, _guard(recorder, "functional"), undo, writes=chosen == "dispatcher")
     class_methods.install(ledger, _guard(recorder, "class"), undo, beside_kernel=chosen == "dispatcher")
-    group_creation.install(recorder, ledger.registry, Guard(recorder, f"{HOOK}.groups"), undo)
+    group_creation.install(recorder, ledger.registry, last_look, Guard(recorder, f"{HOOK}.groups"), undo)
 
 
 def best_tier() -> Tier:
@@ -77,8 +78,18 @@ def _guard(recorder: Recorder, tier: str) -> RowGuard:
     return guard
 
 
+def last_look() -> None:
+    """Close what is complete by now: the groups of the process, or the recording, end. Never blocks."""
+    if _live is not None and _live.ledger.recorder.is_on and not _live.watch.is_off:
+        try:
+            _live.ledger.completion.last_look()
+        except Exception as error:  # noqa: BLE001 - the guard's
+            _live.watch.failed(error)
+
+
 def _forget(live: _Live) -> None:
     global _live
+    last_look()
     for guard in live.guards:
         guard.flush()
     live.ledger.completion.forget_all()
