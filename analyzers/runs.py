@@ -1,5 +1,6 @@
 """Which runs there are in a folder, newest first: only what their `run` rows say, not their facts."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,16 @@ def find_runs(folder: str) -> list[FoundRun]:
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / RUN_FILE).exists() or (folder / "run").is_dir() or (folder / LIVE).is_dir()
+    """Other programs write a run.json, too: what can be read must name a run, as ours does; damage is shown as such."""
+    file = folder / RUN_FILE
+    if file.exists():
+        try:
+            document = json.loads(file.read_bytes())
+        except (OSError, ValueError):
+            return True
+        if isinstance(document, dict) and "run_id" in document and "ontology_version" in document:
+            return True
+    return any(any((folder / name).glob("*.parquet")) for name in ("run", "process")) or (folder / LIVE).is_dir()
 
 
 def _describe(path: Path, alive: bool | None) -> FoundRun:

@@ -102,3 +102,15 @@ def test_the_lock_is_for_good(run_dir: Path) -> None:
         list(query(run, "SELECT 2").rows)
         settings = dict(run.connection.execute("SELECT name, value FROM duckdb_settings()").fetchall())
     assert settings["enable_external_access"] == "false" and settings["lock_configuration"] == "true"
+
+
+@pytest.mark.parametrize("sql", ["SHOW TABLES", " show  all tables ;"])
+def test_tables_are_listed_without_what_they_are_made_of(tmp_path: Path, sql: str) -> None:
+    build = RunBuilder(tmp_path / "run")
+    build.step(0, 0, 0, 1)
+    build.entities()
+    with Run.open(str(build.seal())) as run:
+        answer = query(run, sql)
+        names = [row[answer.columns.index("name")] for row in answer.rows]
+    assert {"collective", "process", "run", "step"} <= set(names)
+    assert not [name for name in names if name.startswith("_")]

@@ -51,3 +51,11 @@ def test_no_run_is_one_line(rankscope: Command, tmp_path: Path, kind: str) -> No
         (folder / "a").mkdir()
     ran = rankscope("runs", str(folder))
     assert ran.status == 2 and ran.out == "" and ran.err.count("\n") == 1
+
+
+def test_another_programs_run_json_is_no_run(rankscope: Command, tmp_path: Path) -> None:
+    healthy_run(tmp_path / "ours")
+    (tmp_path / "theirs" / "run").mkdir(parents=True)
+    (tmp_path / "theirs" / "run.json").write_text('{"name": "experiment", "run_id": 7}')
+    ran = rankscope("runs", str(tmp_path), "--json")
+    assert [run["path"] for run in json.loads(ran.out)["runs"]] == [str(tmp_path / "ours")]
