@@ -105,6 +105,7 @@ def _capture(coverage: Coverage) -> list[Headline]:
         found.append(
             Headline(WARNING, f"{_count(len(coverage.faults), 'file')} could not be used, see capture quality.")
         )
+    found += _spooled(coverage)
     if number := coverage.num_strangers:
         text = f"Rows of {_count(number, 'process')} that this run does not know: files of another run may be mixed in."
         found.append(Headline(CRITICAL, text))
@@ -123,6 +124,12 @@ def _capture(coverage: Coverage) -> list[Headline]:
     if cost.value is not None and float(cost.value) > COSTLY:
         found.append(Headline(WARNING, f"The capture itself costs {100 * float(cost.value):.1f} % of the time."))
     return found
+
+
+def _spooled(coverage: Coverage) -> list[Headline]:
+    """What an agent said of a run directory that it could not write: its rows come from its local spool."""
+    told = [hook.why for hook in coverage.hooks if hook.hook == "agent" and " cannot be written (" in hook.why]
+    return [Headline(WARNING, f"The run directory could not be written: {why}.") for why in told]
 
 
 def _thinned(coverage: Coverage) -> Headline | None:

@@ -21,7 +21,7 @@ from rankscope.hooks.spans import SpanLog
 from rankscope.schema import paths, ring
 from rankscope.schema.errors import CaptureError
 
-from . import clock, describing, ending, identity, ring_file
+from . import clock, describing, ending, identity, reachable, ring_file
 from .guarding import NAME, SessionGuard
 from .installing import install_hooks
 from .joining import Joining
@@ -65,6 +65,7 @@ class Session:
 
     def install(self) -> None:
         """Install the chosen hooks, and join the default process group if there is one already."""
+        self._guard.run(self._warn)
         names = self.settings.hooks
         if "process_groups" not in names:
             names |= {DEFAULT_GROUP.name}
@@ -152,6 +153,13 @@ class Session:
             self._guard.run(self.joining.poll)
         if self._metrics is not None:
             self._guard.run(self._metrics.poll)
+
+    def _warn(self) -> None:
+        """One line per node where the run directory cannot be written as things are."""
+        reason = reachable.problem(self.joining.own.run_dir)
+        if reason is not None and os.environ.get("LOCAL_RANK", "0") == "0":
+            say(f"the run directory {self.joining.own.run_dir} cannot be written now ({reason}); rows stay in "
+                f"{self.folder} until it can")  # fmt: skip
 
     def _log(self, step: int | None, replicated: Iterable[str], scalars: dict[str, Any]) -> None:
         if self._metrics is None:
