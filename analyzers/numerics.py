@@ -106,9 +106,9 @@ def _nonfinite(run: Run, coverage: float | None, told: list[Row]) -> list[Findin
     evidence = _evidence(run, coverage, "nonfinite")
     bad = {row[0]: row[1:] for row in run.rows(evidence.statement)}
     found = []
-    for name, num_rows, _, _ in told:
+    for name, _, num_steps_told, _ in told:
         num_steps, num_skipped, first, ranks = bad.get(name, (0, 0, None, ()))
-        count = evidence.measurement("numerics.nonfinite_steps", num_steps, {"metric": name}, num_rows)
+        count = evidence.measurement("numerics.nonfinite_steps", num_steps, {"metric": name}, num_steps_told)
         skipped = f"{num_skipped} of them skipped by the loss scaler" if num_skipped else ""
         who = tuple(rank for rank in ranks or () if rank is not None)
         found.append(Finding("nonfinite", name, count, _place(first), who, skipped, num_skipped))

@@ -100,4 +100,5 @@ def _device(device: Mapping[str, Any]) -> str:
 
 
 def _group(group: Mapping[str, Any]) -> str:
-    return f"{group['num_groups']} of {group['size']} ranks, {group['backend'] or NONE}"
+    groups = "1 group" if group["num_groups"] == 1 else f"{group['num_groups']} groups"
+    return f"{groups} of {group['size']} ranks, {group['backend'] or NONE}"

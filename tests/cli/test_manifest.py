@@ -44,7 +44,7 @@ def test_on_a_terminal(rankscope: Command, tmp_path: Path) -> None:
     for line in (
         "run_id run-1", "commit abc", "command python [bold]train.py", "SLURM_JOB_ID 7",
         "seed torch 1 (torch.manual_seed, rank 0)", f"dataset s3://bucket/c4 digest {'ab' * 8}",
-        "host-a 2 processes, CPUs –, –, –", "world 1 of 2 ranks, gloo",
+        "host-a 2 processes, CPUs –, –, –", "world 1 group of 2 ranks, gloo",
     ):  # fmt: skip
         assert line in lines, line
     assert "null" not in ran.out and "None" not in ran.out
