@@ -1,1 +1,1 @@
-"""The ontology: tables, columns, units, enumerations, versions; ring and journal formats; paths; measurements; errors."""
+"""Ontology: tables, columns, units, enumerations, versions; ring and journal formats; paths; measurements; errors."""

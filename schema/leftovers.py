@@ -97,7 +97,7 @@ def fallback_run(state: ProcessState) -> RunRef | None:
 def process_tables(state: ProcessState, alive: bool, problems: list[str]) -> dict[TableKey, pa.Table]:
     """The rows of one process: its journal's and its whole ring's. Unreadable rings are named in `problems`."""
     found: dict[TableKey, list[pa.Table]] = {}
-    rows = journal_rows(state, state.rows) + [node_row(state)]
+    rows = [*journal_rows(state, state.rows), node_row(state)]
     num_records = state.num_records
     if state.ring_capacity:
         try:

@@ -18,6 +18,8 @@ class RingHeader:
 
 def encode_header(header: RingHeader) -> bytes:
     """The first 4,096 bytes of a ring file."""
-    document = {"magic": ring.MAGIC, "proc": header.proc, "capacity": header.capacity,
-                "record_bytes": ring.RECORD_BYTES, "ontology": header.ontology, "created_ns": header.created_ns}  # fmt: skip
+    document = {
+        "magic": ring.MAGIC, "proc": header.proc, "capacity": header.capacity, "record_bytes": ring.RECORD_BYTES,
+        "ontology": header.ontology, "created_ns": header.created_ns,
+    }  # fmt: skip
     return json.dumps(document).encode().ljust(ring.HEADER_BYTES, b"\0")

@@ -79,7 +79,7 @@ class Jobs:
             name: value for name, value in os.environ.items() if not name.startswith(("RANKSCOPE", "TORCH", "PYTEST"))
         }
         own |= {
-            "OMP_NUM_THREADS": "1", "PYTHONPATH": str(self.folder / "site"), 
+            "OMP_NUM_THREADS": "1", "PYTHONPATH": str(self.folder / "site"),
             "RANKSCOPE_TEST_SWALLOWED": str(self.swallowed), "TMPDIR": str(place),
             "RANKSCOPE_DIR": str(place / "run"), "RANKSCOPE_LOCAL_DIR": str(place / "local"),
         }  # fmt: skip

@@ -27,7 +27,8 @@ WAIT, POLL = code("timing_source", "wait"), code("timing_source", "poll")
 _DEFAULTS: dict[str, Any] = {
     "group_id": 1, "op": code("op", "all_reduce"), "src": -1, "dst": -1, "tag": -1, "coalescing_id": 0,
     "reduce_op": code("reduce_op", "sum"), "dtype": code("dtype", "float32"), "bytes_in": 16, "bytes_out": 16,
-    "is_async": 0, "role": 0, "stage": -1, "chunk": -1, "microbatch": -1, "phase": 0, "tier": code("tier", "native"), "step": 0,
+    "is_async": 0, "role": 0, "stage": -1, "chunk": -1, "microbatch": -1, "phase": 0,
+    "tier": code("tier", "native"), "step": 0,
 }  # fmt: skip
 
 
