@@ -87,7 +87,7 @@ def report(base: Path, num_ranks: int, rate: int, share: float, rss_mb: float, l
     """Print the table."""
     sealed = [path for path in (base / "run").rglob("*.parquet") if path.parent.name != "index"]
     size = sum(path.stat().st_size for path in sealed if "collective" in path.parts)
-    (row,) = duckdb.sql(
+    (row,) = duckdb.execute(
         f"SELECT count(*), count(DISTINCT (proc, record)) FROM '{base}/run/collective/*/*/*.parquet'"
     ).fetchall()
     # Per table and ten minutes one file, six an hour, merged to one at the end; entities are rewritten each time.

@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -172,7 +173,7 @@ def compare(base: Path, victim: str, killed_ns: int) -> Round:
     return Round(victim, sum(witnesses.values()), lost, twice, missing, num_bad)
 
 
-def rows_of(base: Path, table: str) -> list[dict[str, object]]:
+def rows_of(base: Path, table: str) -> list[dict[str, Any]]:
     """What a reader finds: sealed files, streams, leftovers."""
     place = RunDir(str(base / "run"))
     names = [name for name in sealed_names(place) if name.split("/")[0] == table]

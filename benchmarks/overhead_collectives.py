@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch import nn
+from torch._C._distributed_c10d import HashStore
 
 from rankscope.hooks import native, process_groups
 from rankscope.schema import ring
@@ -78,7 +79,7 @@ def run(rounds: int) -> None:
     """Measure and print, for every tier that this torch has."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     tiers = ("native", "dispatcher") if native.is_available() else ("dispatcher",)
     for tier in tiers:
         measured = {case.name: measure(case, tier, rounds) for case in cases()}
@@ -92,7 +93,9 @@ def cases() -> list[Case]:
     from torch.nn.parallel import DistributedDataParallel
 
     tensor, world, x = torch.ones(1), dist.group.WORLD, torch.ones(1, 4)
-    bucketed, sharded = DistributedDataParallel(nn.Linear(4, 1)), fully_shard(nn.Linear(4, 1))
+    assert world is not None
+    bucketed, sharded = DistributedDataParallel(nn.Linear(4, 1)), nn.Linear(4, 1)
+    fully_shard(sharded)
     return [
         Case("all_reduce", lambda: dist.all_reduce(tensor), 1, "python", "all_reduce"),
         Case("all_reduce, async", lambda: dist.all_reduce(tensor, async_op=True).wait(), 1, "python", "all_reduce"),

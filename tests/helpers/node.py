@@ -57,7 +57,7 @@ class Node:
         assert verify(str(self.run_dir)).problems == ()
         for table in TABLES:
             for path in sealed_paths(self.run_dir, table):
-                duckdb.sql(f"SELECT count(*) FROM '{path}'").fetchall()
+                duckdb.execute(f"SELECT count(*) FROM '{path}'").fetchall()
 
 
 def read_everything(run_dir: Path, table: str) -> list[dict[str, Any]]:
@@ -68,7 +68,8 @@ def read_everything(run_dir: Path, table: str) -> list[dict[str, Any]]:
         parts += [rows for key, rows in leftover.tables().items() if key[0] == table]
     if not parts:
         return []
-    return merge_rows(pa.concat_tables(parts).unify_dictionaries(), table).to_pylist()
+    found: list[dict[str, Any]] = merge_rows(pa.concat_tables(parts).unify_dictionaries(), table).to_pylist()
+    return found
 
 
 def sealed_paths(run_dir: Path, table: str) -> list[Path]:

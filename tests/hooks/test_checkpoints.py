@@ -4,15 +4,18 @@ import io
 import threading
 import warnings
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
-import torch.distributed.checkpoint as dcp
+import torch.distributed.checkpoint
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 
 from rankscope.hooks import base
 from rankscope.schema.enums import code
 
+dcp: Any = torch.distributed.checkpoint  # torch re-exports its functions here without saying so
 STATE = {"a": torch.arange(1000.0), "b": torch.ones(3)}
 HOOKS = ("steps", "checkpoints", "distributed_checkpoints", "safetensors_files")
 
@@ -68,10 +71,8 @@ def _shared(path):
 
 
 def _shared_by_storage(path):
-    dcp.save(dict(STATE), storage_writer=dcp.FileSystemWriter(path, thread_count=3))
-    dcp.load(
-        {name: torch.empty_like(value) for name, value in STATE.items()}, storage_reader=dcp.FileSystemReader(path)
-    )
+    dcp.save(dict(STATE), storage_writer=FileSystemWriter(path, thread_count=3))
+    dcp.load({name: torch.empty_like(value) for name, value in STATE.items()}, storage_reader=FileSystemReader(path))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_a_save_and_a_load_equal_the_disk(log, tmp_path, act, form):
     assert log.spans() == [f"checkpoint:{form} save", f"checkpoint:{form} load"] and log.phase == 0
 
 
-class Slow(dcp.FileSystemWriter):
+class Slow(FileSystemWriter):
     """Writes when it is told to."""
 
     may_write = threading.Event()
@@ -129,7 +130,7 @@ def test_failures_pass_and_are_told(log, tmp_path):
     with pytest.raises(dcp.api.CheckpointException):
         dcp.load(dict(STATE), checkpoint_id=tmp_path / "nothing")
 
-    class Broken(dcp.FileSystemWriter):
+    class Broken(FileSystemWriter):
         def write_data(self, plan, planner):
             raise OSError("disk full")
 

@@ -60,7 +60,11 @@ def test_a_compiled_module_is_one_forward_without_a_warning(recorder, install):
 def test_a_compiled_function_around_a_module_keeps_its_whole_graph(recorder, install):
     def run():
         net = _net()
-        return _train(torch.compile(lambda x: net(x) * 2, backend="aot_eager", fullgraph=True), net)
+
+        def doubled(x):
+            return net(x) * 2
+
+        return _train(torch.compile(doubled, backend="aot_eager", fullgraph=True), net)
 
     bare, seen = _with_and_without(recorder, install, run)
     assert seen == bare

@@ -7,13 +7,15 @@ import warnings
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
+from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as checkpoint
+import torch.distributed.checkpoint
 from torch import nn
+from torch._C._distributed_c10d import HashStore
 from torch._dynamo.callback import CallbackTrigger, callback_handler
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
@@ -23,6 +25,7 @@ from rankscope.hooks.registry import HOOKS
 from rankscope.schema import ring
 from rankscope.schema.enums import ENUMS
 
+checkpoint: Any = torch.distributed.checkpoint  # torch re-exports its functions here without saying so
 NAMES = [spec.name for spec in HOOKS]
 CALLS = ("open", "write", "close", "poke", "intern", "journal", "boundary", "joined", "left")
 
@@ -30,7 +33,7 @@ CALLS = ("open", "write", "close", "poke", "intern", "journal", "boundary", "joi
 @pytest.fixture(autouse=True)
 def group():
     """A default group of one rank."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 
@@ -76,7 +79,10 @@ def _train():
         dist.all_gather(gathered, torch.ones(2))
         dist.all_gather_object([None], {"a": 1})
         dist.barrier()
-        numbers += [loss.detach(), mean, *gathered, *(p.grad.clone() for p in model.parameters())]
+        numbers += [loss.detach(), mean, *gathered]
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            numbers.append(parameter.grad.clone())
         optimizer.zero_grad()
     with torch.no_grad():
         numbers.append(model(torch.ones(1, 4)))

@@ -79,7 +79,7 @@ def test_the_digests_of_all_replicas_add_up_to_the_data_set_and_its_padding(seen
     data = Numbers(size)
     drawn = []
     for replica in range(4):
-        sampler = DistributedSampler(data, num_replicas=4, rank=replica, drop_last=drop_last)
+        sampler: DistributedSampler[int] = DistributedSampler(data, num_replicas=4, rank=replica, drop_last=drop_last)
         drawn += [index for batch in DataLoader(data, 5, sampler=sampler) for index in batch.tolist()]
     found = epochs(seen)
     padded, padding = sum(row["num_padded"] for row in found), sum(row["padding_digest"] for row in found)

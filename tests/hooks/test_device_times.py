@@ -1,5 +1,7 @@
 """Sampled device times on a device made of numbers."""
 
+from contextlib import ExitStack
+
 import pytest
 
 from rankscope.hooks.completion import LAYOUT
@@ -89,7 +91,7 @@ def test_what_is_open_is_bounded(recorder, device):
 
 def test_without_cuda_it_is_not_there(recorder, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert not make_device_times(recorder, None).is_active
+    assert not make_device_times(recorder, ExitStack()).is_active
 
 
 @pytest.mark.parametrize(
@@ -103,4 +105,4 @@ def test_when_it_is_active(recorder, monkeypatch, environment, is_active):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert make_device_times(recorder, None).is_active is is_active
+    assert make_device_times(recorder, ExitStack()).is_active is is_active

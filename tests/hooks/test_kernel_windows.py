@@ -1,5 +1,6 @@
 """Kernel windows without a job: which steps, whose profiler, what is left behind."""
 
+import tempfile
 from contextlib import ExitStack
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch.autograd.profiler import profile
 
 from rankscope.hooks import kernel_windows
+from rankscope.hooks.steps import clock_for
 from rankscope.schema.process_state import JournalRow
 from rankscope.tracer.importers.kineto_window import window_rows
 
@@ -15,10 +17,10 @@ from rankscope.tracer.importers.kineto_window import window_rows
 def windows(recorder, monkeypatch, tmp_path):
     """Two steps in four, told of boundaries by hand."""
     monkeypatch.setenv("RANKSCOPE_KERNELS", "4:2")
-    monkeypatch.setattr(kernel_windows.tempfile, "mkdtemp", lambda prefix: _folder(tmp_path, prefix))
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda prefix: _folder(tmp_path, prefix))
     with ExitStack() as undo:
         kernel_windows.install(recorder, undo)
-        yield kernel_windows.clock_for(recorder).listeners[-1]
+        yield clock_for(recorder).listeners[-1]
     assert not torch._C._autograd._profiler_enabled()
 
 
@@ -70,7 +72,7 @@ def test_undone_it_leaves_the_identical_objects(recorder, monkeypatch):
     with ExitStack() as undo:
         kernel_windows.install(recorder, undo)
         assert vars(profile)["_prepare_trace"] is not before["_prepare_trace"]
-        _steps(recorder, kernel_windows.clock_for(recorder).listeners[-1], range(1, 5))
+        _steps(recorder, clock_for(recorder).listeners[-1], range(1, 5))
     assert dict(vars(profile)) == before and not torch._C._autograd._profiler_enabled()
 
 

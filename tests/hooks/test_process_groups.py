@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import init_device_mesh
 
 from rankscope.hooks import native, process_groups
@@ -20,9 +21,15 @@ def seen(recorder, request):
     """The recorder with the hook installed in each tier that this torch has, before the default group exists."""
     with ExitStack() as undo:
         process_groups.install(recorder, undo, request.param)
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
         yield recorder
         dist.destroy_process_group()
+
+
+def _world():
+    world = dist.group.WORLD
+    assert world is not None
+    return world
 
 
 def _word(enum, number):
@@ -42,10 +49,12 @@ def _groups(recorder):
 
 
 def test_each_source_counts_once_in_one_sequence(seen):
-    tier = "native" if process_groups._live.guards[0].hook.endswith("native") else "dispatcher"
+    live = process_groups._live
+    assert live is not None
+    tier = "native" if live.guards[0].hook.endswith("native") else "dispatcher"
     tensor = torch.ones(2)
     dist.all_reduce(tensor)
-    funcol.all_reduce(tensor, "sum", dist.group.WORLD).wait()
+    funcol.all_reduce(tensor, "sum", _world()).wait()
     dist.all_gather([torch.zeros(2)], tensor)
     dist.barrier()
     assert _rows(seen) == [
@@ -55,9 +64,9 @@ def test_each_source_counts_once_in_one_sequence(seen):
 
 def test_excluded_key_and_inference_mode_are_seen(seen):
     with torch.inference_mode():
-        funcol.all_reduce(torch.ones(2), "max", dist.group.WORLD).wait()
+        funcol.all_reduce(torch.ones(2), "max", _world()).wait()
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)):
-        funcol.all_reduce(torch.ones(2), "max", dist.group.WORLD).wait()
+        funcol.all_reduce(torch.ones(2), "max", _world()).wait()
         dist.all_reduce(torch.ones(2))
     assert [(op, seq) for op, seq, _ in _rows(seen)] == [("all_reduce", 0), ("all_reduce", 1), ("all_reduce", 2)]
     assert {_word("reduce_op", row.values["reduce_op"]) for row in seen.of("collective")} == {"max", "sum"}
@@ -107,7 +116,7 @@ def test_fake_tensors_are_not_operations(seen):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
-        funcol.all_reduce(torch.ones(2), "sum", dist.group.WORLD)
+        funcol.all_reduce(torch.ones(2), "sum", _world())
     assert seen.of("collective") == []
 
 
@@ -144,7 +153,7 @@ def test_sequence_numbers_of_threads_have_no_gaps(seen):
 def test_a_second_default_group_begins_anew(seen):
     dist.all_reduce(torch.ones(1))
     dist.destroy_process_group()
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     dist.all_reduce(torch.ones(1))
     first, second = _groups(seen)
     assert first["group_id"] == second["group_id"] and first["id"] != second["id"]  # told apart by the incarnation
@@ -154,7 +163,7 @@ def test_a_second_default_group_begins_anew(seen):
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_attached_late_it_goes_on_counting_where_the_backend_stands(recorder, tier):
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     for _ in range(3):
         dist.all_reduce(torch.ones(1))
     with ExitStack() as undo:
@@ -169,7 +178,7 @@ def test_attached_late_it_goes_on_counting_where_the_backend_stands(recorder, ti
 @pytest.mark.parametrize("tier", TIERS)
 def test_all_reduce_leaves_version_counters_as_they_are(recorder, tier):
     """The fast way keeps out of the kernel by excluding its key; other operations must not."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
 
     def versions():
         a, b, c, d, e = (torch.ones(2) for _ in range(5))

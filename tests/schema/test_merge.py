@@ -14,7 +14,9 @@ KEYS = st.tuples(st.integers(-5, 5), st.integers(0, 6))
 
 @given(keys=st.lists(KEYS, max_size=60))
 def test_the_last_row_of_a_key_counts(keys: list[tuple[int, int]]) -> None:
-    rows = [{"proc": proc, "record": record, "seq": number} for number, (proc, record) in enumerate(keys)]
+    rows: list[dict[str, object]] = [
+        {"proc": proc, "record": record, "seq": number} for number, (proc, record) in enumerate(keys)
+    ]
     expected = {(row["proc"], row["record"]): row["seq"] for row in rows}
     found = merge_rows(rows_to_table("collective", rows), "collective").to_pylist()
     assert {(row["proc"], row["record"]): row["seq"] for row in found} == expected
@@ -30,7 +32,7 @@ def test_keys_with_text_from_different_dictionaries() -> None:
 
 
 def test_an_entity_becomes_known_bit_by_bit() -> None:
-    rows = [
+    rows: list[dict[str, object]] = [
         {"proc": 1, "incarnation": 0, "rank": 3, "exit_kind": "running"},
         {"proc": 1, "incarnation": 1, "rank": 4},
         {"proc": 1, "incarnation": 0, "exit_kind": "killed", "num_records": 9},
@@ -46,7 +48,9 @@ def test_tables_without_a_key_keep_every_row() -> None:
 
 
 def test_a_sealed_file_is_sorted_by_process_and_time() -> None:
-    rows = [{"proc": proc, "record": record, "issued_ns": record} for proc in (2, 1) for record in range(20)]
+    rows: list[dict[str, object]] = [
+        {"proc": proc, "record": record, "issued_ns": record} for proc in (2, 1) for record in range(20)
+    ]
     random.Random(0).shuffle(rows)
     found = sort_rows(rows_to_table("collective", rows), "collective")
     assert [(row["proc"], row["issued_ns"]) for row in found.to_pylist()] == [(p, t) for p in (1, 2) for t in range(20)]

@@ -26,7 +26,7 @@ def test_a_saved_one_is_none_and_unknowns_stay_unknown() -> None:
     assert [row.table for row in _rows(("checkpoint", {"action": "save", "path": "/c/model.pt"}))] == ["checkpoint"]
     assert [row.table for row in _rows(("checkpoint", {"action": "load", "path": None}))] == ["checkpoint"]
     for outcome in ("unfinished", "failed"):
-        load = {"action": "load", "path": "/c", "outcome": outcome}
+        load: dict[str, object] = {"action": "load", "path": "/c", "outcome": outcome}
         assert [row.table for row in _rows(("checkpoint", load))] == ["checkpoint"]
     artifact = _rows(("checkpoint", {"action": "load", "path": "/c"}))[1].row
     assert (artifact["version"], artifact["digest"], artifact["source"]) == (None, None, "loaded (unknown format)")

@@ -18,7 +18,7 @@ def array(values):
 
 
 @given(INDICES, INDICES, st.randoms())
-def test_digests_add_up_whatever_the_order(left, right, source: random.Random):
+def test_digests_add_up_whatever_the_order(left: list[int], right: list[int], source: random.Random) -> None:
     both = [*left, *right]
     source.shuffle(both)
     assert digest(array(both)) == (digest(array(left)) + digest(array(right))) % MODULUS
@@ -50,12 +50,10 @@ def test_single_changes_change_the_digest():
 @pytest.mark.parametrize("has_roaring", [True, False])
 @given(values=st.lists(st.integers(0, 100_000), max_size=200))
 def test_kept_indices_come_back(has_roaring, values):
-    found = sample_indices.find_spec
-    try:
-        sample_indices.find_spec = found if has_roaring else lambda name: None
+    with pytest.MonkeyPatch.context() as patch:
+        if not has_roaring:
+            patch.setattr(sample_indices, "find_spec", lambda name: None)
         form, text = encode(array(values))
-    finally:
-        sample_indices.find_spec = found
     assert form == ("roaring" if has_roaring else "bitmap+zlib")
     assert decode(form, text).tolist() == sorted(set(values))
 

@@ -50,7 +50,8 @@ def _ids_by_name(run, document):
     known = {}
     for group_id, starts, strides, counts, ordinal, _ in run.rows(GROUPS):
         known[tuple(_members(starts, strides, counts)), ordinal] = group_id
-    seen, ids = Counter(), {}
+    seen: Counter[tuple[int, ...]] = Counter()
+    ids = {}
     for name, members in document["groups"].items():
         ids[name] = known[tuple(members), seen[tuple(members)]]
         seen[tuple(members)] += 1

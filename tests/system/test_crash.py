@@ -363,7 +363,7 @@ def test_every_file_opens_with_any_tool(job: Callable[..., LiveJob]) -> None:
     tables = {path.name for path in running.run_dir.iterdir()} & set(TABLES)
     assert {"collective", "process", "process_group", "run", "node", "clock", "capture"} <= tables
     for path in running.run_dir.rglob("*.parquet"):
-        duckdb.sql(f"SELECT * FROM '{path}'").fetchall()
+        duckdb.execute(f"SELECT * FROM '{path}'").fetchall()
 
 
 def _is_agent_of(pid: int, place: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from rankscope.analyzers.run import Run
 
@@ -32,11 +33,11 @@ dist.destroy_process_group()
 """
 
 
-def test_operators_of_the_chosen_steps(torchrun) -> None:
+def test_operators_of_the_chosen_steps(torchrun: Any) -> None:
     job = torchrun(JOB, 2, env={"RANKSCOPE_KERNELS": "4:2", "RANKSCOPE_AGENT": "now"}).check()
     job.settle()
     with Run.open(str(job.run_dir)) as run:
-        steps = dict(
+        steps: dict[int, list[int]] = dict(
             run.rows("SELECT rank, list_sort(list(DISTINCT step)) FROM kernel WHERE step IS NOT NULL GROUP BY 1")
         )
         names = {row[0] for row in run.rows("SELECT DISTINCT name FROM kernel WHERE category = 'cpu_op'")}
@@ -55,7 +56,7 @@ def test_operators_of_the_chosen_steps(torchrun) -> None:
     assert not list(place.glob("rankscope-kernels-*"))  # the traces are gone
 
 
-def test_without_the_setting_nothing_is_patched(torchrun) -> None:
+def test_without_the_setting_nothing_is_patched(torchrun: Any) -> None:
     job = torchrun("""
 import rankscope.auto
 import torch, torch.distributed as dist

@@ -55,7 +55,8 @@ def test_shadow_steps_have_no_rows_and_numbers_go_on(
         return capsys.readouterr().out
 
     def rows(sql: str) -> list[list[Any]]:
-        return json.loads(rankscope("query", str(job.run_dir), sql, "--json"))["rows"]
+        found: list[list[Any]] = json.loads(rankscope("query", str(job.run_dir), sql, "--json"))["rows"]
+        return found
 
     shadow = [step for step in range(2, NUM_STEPS) if step % ONE_IN == ONE_IN - 1]
     for rank in (0, 1):

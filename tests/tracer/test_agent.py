@@ -8,7 +8,7 @@ import pytest
 from node import NODE, Node, make_node
 
 from rankscope.schema import paths
-from rankscope.tracer import compact, run_writer, segments, stream_file
+from rankscope.tracer import compact, run_writer, segments
 from rankscope.tracer.rundir import RunDir
 
 
@@ -162,7 +162,7 @@ def test_a_disk_that_fills_in_the_middle_loses_nothing(node: Node, monkeypatch: 
             raise OSError(28, "No space left on device")
         return real(descriptor, data)
 
-    monkeypatch.setattr(stream_file.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
     broken[0] = True
     node.rank(0).done(25)
     node.agent()

@@ -43,7 +43,7 @@ def test_without_a_token_or_in_an_object_store_nothing_is_known(run: RunRef) -> 
     assert OnePlace().look(run, RunDir(run.run_dir), [ProcessState("/x/5.journal")], 0) is None
     tried, far = OnePlace(), RunRef("run-1", "s3://bucket/run")
     place = RunDir.__new__(RunDir)
-    place.address, place._files = far.run_dir, object()  # type: ignore[assignment]
+    place.address, place._files = far.run_dir, object()
     for now_ns in (0, 2 * PATIENCE_NS):
         assert tried.look(far, place, [state(far, 1, "a")], now_ns) is None
 

@@ -47,7 +47,7 @@ def test_rows_metadata_and_statistics_survive(tmp_path: Path) -> None:
     assert footer.metadata[b"rankscope.table"] == b"collective"
     query = f"SELECT count(*), sum(record), count(rank) FROM '{target}' WHERE proc = 1 AND op = 'barrier'"
     chosen = [row for row in expected if row["proc"] == 1 and row["op"] == "barrier"]
-    assert duckdb.sql(query).fetchall()[0] == (
+    assert duckdb.execute(query).fetchall()[0] == (
         len(chosen), sum(row["record"] for row in chosen), sum(row["rank"] is not None for row in chosen))  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """How long steps take, from the rows of several processes and passes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ def pace(monkeypatch: pytest.MonkeyPatch) -> StepPace:
 
 
 def _part(proc: int, *starts_s: float) -> Part:
-    times = np.array([start * 1e9 for start in starts_s], np.int64)
+    times: Any = np.array([start * 1e9 for start in starts_s], np.int64)
     return Part(times, np.arange(len(times)), proc, 0, Names())
 
 

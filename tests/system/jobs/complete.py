@@ -8,11 +8,13 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as funcol
+import torch.distributed._functional_collectives
 from torch import nn
 from torch.distributed import all_reduce as early_all_reduce  # before the attach, on purpose
 from torch.distributed.device_mesh import init_device_mesh
@@ -20,8 +22,9 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 
 import rankscope.auto  # noqa: F401 - the line that is under test
 
-WORKLOADS = {}
-SCHEDULE = []  # (op, src, dst, tag, bytes, dtype): what this rank sends and receives
+funcol: Any = torch.distributed._functional_collectives  # annotated as if results were plain tensors, without wait
+WORKLOADS: dict[str, Callable[[int, int], None]] = {}
+SCHEDULE: list[tuple[Any, ...]] = []  # (op, src, dst, tag, bytes, dtype): what this rank sends and receives
 
 
 def workload(function):
@@ -60,14 +63,14 @@ def direct(rank, size):
     dist.gather(t, parts if rank == 0 else None, 0)
     dist.scatter(t, parts if rank == 0 else None, 0)
     dist.all_reduce_coalesced([t, t.clone()])
-    with dist._coalescing_manager(dist.group.WORLD):
+    with dist._coalescing_manager(dist.group.WORLD):  # type: ignore[attr-defined]  # re-exported without saying so
         dist.all_reduce(t)
         dist.all_reduce(torch.ones(2))
     dist.monitored_barrier()
     works = [dist.all_reduce(torch.ones(i + 1), async_op=True) for i in range(5)]
     for work in reversed(works):
         work.wait()
-    dist.all_reduce(torch.sparse_coo_tensor([[0, 2]], [1.0, 2.0], (4,), check_invariants=True))
+    dist.all_reduce(torch.sparse_coo_tensor(torch.tensor([[0, 2]]), [1.0, 2.0], (4,), check_invariants=True))
 
 
 @workload
@@ -242,15 +245,18 @@ def sub_groups(rank, size):
     dist.all_reduce(torch.ones(3), group=mesh.get_group("dp"))
     dist.all_reduce(torch.ones(4), group=mesh.get_group("tp"))
     transfer = dist.isend if rank % 2 == 0 else dist.irecv
-    transfer(torch.ones(6), rank ^ 1, group=mesh.get_group("tp"), tag=7).wait()
+    work = transfer(torch.ones(6), rank ^ 1, group=mesh.get_group("tp"), tag=7)
+    assert work is not None
+    work.wait()
     op, src, dst = ("send", rank, rank ^ 1) if rank % 2 == 0 else ("recv", rank ^ 1, rank)
     SCHEDULE.append((op, src, dst, 7, 24, "float32"))
 
 
 @workload
 def checkpoint(rank, size):
-    import torch.distributed.checkpoint as dcp
+    import torch.distributed.checkpoint
 
+    dcp: Any = torch.distributed.checkpoint  # torch re-exports its functions here without saying so
     folder = os.environ["COMPLETE_OUT"] + "/checkpoint"
     mesh = init_device_mesh("cpu", (size,))
     state = {"w": distribute_tensor(torch.ones(8, 2), mesh, [Shard(0)]), "b": torch.ones(3)}
@@ -348,7 +354,7 @@ def main():
         began.append((name, len(entries())))
         WORKLOADS[name](rank, size)
         dist.barrier()
-    known = dist.distributed_c10d._world.pg_group_ranks.items()
+    known: Any = dist.distributed_c10d._world.pg_group_ranks.items()  # a key may be torch's mark of a non-member
     groups = {pg.group_name: sorted(ranks) for pg, ranks in known if isinstance(pg, dist.ProcessGroup)}
     (out / f"{rank}.json").write_text(
         json.dumps({"entries": entries(), "began": began, "schedule": SCHEDULE, "groups": groups})
@@ -357,7 +363,8 @@ def main():
 
 
 def entries():
-    return json.loads(torch._C._distributed_c10d._dump_fr_trace_json(True, False)).get("entries", [])
+    bindings: Any = torch._C._distributed_c10d  # this function is missing in torch's stub
+    return json.loads(bindings._dump_fr_trace_json(True, False)).get("entries", [])
 
 
 if __name__ == "__main__":

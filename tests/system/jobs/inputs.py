@@ -8,17 +8,19 @@ import json
 import os
 import time
 import warnings
+from typing import Any
 
 import rankscope.auto  # noqa: F401  isort: skip
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+import torch.distributed.checkpoint
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
+dcp: Any = torch.distributed.checkpoint  # torch re-exports its functions here without saying so
 DELAY_SECONDS = 0.05
 SIZE = 50
 
@@ -36,7 +38,7 @@ class Slow(Dataset):
 
 def load_data(rank, size, **settings):
     data = Slow()
-    sampler = DistributedSampler(data, size, rank, shuffle=True)
+    sampler: DistributedSampler[int] = DistributedSampler(data, size, rank, shuffle=True)
     loader = DataLoader(data, batch_size=2, sampler=sampler, **settings)
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
