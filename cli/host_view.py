@@ -19,9 +19,11 @@ BAR_COLUMNS: Final = 16
 
 
 def network_section(network: Network) -> RenderableType | None:
-    """Interfaces that carried something, and those that are down; None where none was sampled."""
+    """Interfaces that carried something, and those that are down; one line if none did, None where none was sampled."""
     if not network.interfaces:
         return None
+    if all(item.received.value == 0 and item.sent.value == 0 for item in network.interfaces):
+        return Text(f"nothing moved on {_listed([item.nic for item in network.interfaces])}", style="dim")
     shown = [item for item in network.interfaces if item.has_traffic or item.received.value is None]
     table = _table("interface", "kind", "link", "received", "sent", "a step: received", "sent", "errors", "over time",
                    right=(3, 4, 5, 6, 7))  # fmt: skip
@@ -31,6 +33,11 @@ def network_section(network: Network) -> RenderableType | None:
     notes = [f"without traffic: {', '.join(silent[:MAX_ROWS])}"] if silent else []
     notes += [f"and {len(shown) - MAX_ROWS:,} more"] if len(shown) > MAX_ROWS else []
     return Group(table, *_dim(notes))
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - MAX_ROWS
+    return ", ".join(names[:MAX_ROWS]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def hosts_section(hosts: Hosts) -> RenderableType | None:

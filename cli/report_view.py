@@ -29,6 +29,8 @@ MAX_RANKS: Final = 16
 """Ranks listed one by one; those that did not end cleanly come first."""
 MAX_OPERATIONS: Final = 20
 HISTOGRAM_COLUMNS: Final = 40
+FEW: Final = 0.5
+"""Share of the operations below which quantiles say on how many they stand."""
 _MARKS: Final = {CRITICAL: ("✖", "bold red"), WARNING: ("▲", "yellow"), INFO: ("·", "green")}
 
 
@@ -106,6 +108,7 @@ def _steps(brief: Brief) -> RenderableType:
     boundaries = ", ".join(name for name, _ in brief.boundaries)
     figures = "   ".join(f"{name} {duration(brief.duration_ns(name))}" for name in ("p50", "p95", "p99", "max"))
     lines = [Text(f"{figures}   over {count(counted)} counted steps of all ranks (boundary: {boundaries})")]
+    lines.append(Text("left out: step 0 as warm-up, and steps marked warm-up, checkpoint, eval or shadow", style="dim"))
     bins = merged(brief.histogram, HISTOGRAM_COLUMNS)
     lines.append(
         _labelled(
@@ -187,7 +190,10 @@ def _communication(talk: Communication) -> RenderableType:
     )  # fmt: skip
     for item in talk.operations[:MAX_OPERATIONS]:
         table.add_row(*(Text(cell) for cell in _operation_cells(item)))
+    table.columns[0].min_width = min(12, max(len(item.group.label) for item in talk.operations))
+    table.columns[1].no_wrap = True  # a name is never broken: the group's label is, if need be
     notes = [
+        *_few(talk),
         "Durations include waiting for the others: the rank that comes last shows the shortest, so they name nobody.",
         *_inside_backward(talk),
     ]
@@ -202,7 +208,7 @@ def _operation_cells(item: Operations) -> tuple[str, ...]:
     return (
         item.group.label,
         item.op,
-        f"{count(_number(item.count))} of ~{count(_number(item.estimate[0]))}"
+        f"{count(_number(item.count))} of\n~{count(_number(item.estimate[0]))}"
         if item.estimate
         else count(_number(item.count)),
         _size_range(item.least_bytes, item.most_bytes),
@@ -212,6 +218,18 @@ def _operation_cells(item: Operations) -> tuple[str, ...]:
         duration(_statistic(item.transfer, "p50")),
         item.timing_source.removesuffix(" 100 %"),
     )
+
+
+def _few(talk: Communication) -> list[str]:
+    """Host waits and transfers that stand on fewer than half of the operations of their row."""
+    found = []
+    for item in talk.operations[:MAX_OPERATIONS]:
+        for name, parts in (("host wait", item.host_wait), ("transfer", item.transfer)):
+            number = parts[0].n if parts and parts[0].value is not None else 0
+            ranks = max(1, item.num_ranks) if name == "transfer" else 1  # a transfer is of all ranks at once
+            if 0 < number * ranks < FEW * item.count.n:
+                found.append(f"{item.group.label} {item.op}: {name} of n = {count(number)} only")
+    return [f"{'; '.join(found)}."] if found else []
 
 
 def _estimated(thinned: list[Operations]) -> str:
