@@ -1,5 +1,7 @@
 """The last look at what is open: closes what succeeded, leaves what failed or is on its way, once, without waiting."""
 
+from typing import Any
+
 import pytest
 
 from rankscope.hooks.base import Guard
@@ -36,11 +38,12 @@ class Work:
 def issue(recorder):
     made = Completion(recorder, Guard(recorder, "x"))
 
-    def issue(work):
+    def act(work):
         record = recorder.open(LAYOUT, *[0] * len(LAYOUT.open_columns))
         made.issued_in_cpp(work, ((record, 1, 2),), True, True, ())
         return recorder.rows[record]
 
+    issue: Any = act  # a function with an attribute
     issue.completion = made
     return issue
 
