@@ -7,6 +7,7 @@ first rank that the agent meets wants it. Roots and interval are RANKSCOPE_* var
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from rankscope.hooks.registry import SAMPLERS, SamplerSpec
 from rankscope.hooks.sampling import LocalProcess, Surroundings
@@ -17,12 +18,15 @@ from rankscope.schema.process_state import ProcessState, RunRef
 from .sampling_host import LocalRank, SamplerHost
 from .settings import Settings, from_environment
 
+DEFAULT_INTERVAL_S: Final = 1.0
+"""Between two readings where RANKSCOPE_SAMPLE_SECONDS is not set."""
+
 
 class NodeSamplers:
     """The samplers of one agent, made when the first living rank is known. proc: the agent's number in `capture`."""
 
     def __init__(self, proc: int) -> None:
-        self._proc = proc
+        self._proc, self._is_interval_set = proc, False
         self._host: SamplerHost | None = None
         self._surroundings: Surroundings | None = None
 
@@ -39,8 +43,11 @@ class NodeSamplers:
         return self._host.take(now_ns, is_last) if self._host is not None else {}
 
     def pace(self, step_s: float) -> None:
-        """Steps of the slowest local rank take so long (seconds; 0 unknown)."""
-        if self._host is not None:
+        """Steps of the slowest local rank take so long (seconds; 0 unknown): no more readings than that.
+
+        Only where nobody set the interval: one reading a step, at any moment of it, cannot tell what each step moved.
+        """
+        if self._host is not None and not self._is_interval_set:
             self._host.step_s = step_s
 
     def stop(self) -> None:
@@ -53,7 +60,9 @@ class NodeSamplers:
             settings = from_environment(os.environ)
         except SettingsError:  # the ranks took theirs from `attach`, or would not be here
             settings = Settings()
-        host = SamplerHost(chosen(first, settings), settings.sample_seconds, self._proc)
+        self._is_interval_set = settings.sample_seconds is not None
+        interval_s = settings.sample_seconds or DEFAULT_INTERVAL_S
+        host = SamplerHost(chosen(first, settings), interval_s, self._proc)
         self._surroundings = Surroundings(
             first.node, Path(settings.sysfs), Path(settings.proc), host.local_processes
         )  # fmt: skip

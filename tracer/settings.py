@@ -38,7 +38,7 @@ class Settings:
     local_dir: str | None = None
     agent: str = "auto"
     hooks: frozenset[str] = frozenset(spec.name for spec in (*HOOKS, *SAMPLERS) if spec.default_on)
-    sample_seconds: float = 1.0
+    sample_seconds: float | None = None
     device_times: int = 20
     kernels: tuple[int, int] | None = None
     keep_indices: bool = False
