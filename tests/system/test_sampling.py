@@ -70,6 +70,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.system
+@pytest.mark.flaky(reruns=3)  # whatever else runs on this machine contends with both ranks
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one CPU a hog is beside every rank")
 def test_a_job_seen_from_outside(torchrun: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sysfs = tmp_path / "sysfs"
