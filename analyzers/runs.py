@@ -35,6 +35,14 @@ def find_runs(folder: str) -> list[FoundRun]:
 
     Raises NotARun (no such folder, no run in it) or UnreadableFile (no permission).
     """
+    found = runs_in(folder)
+    if not found:
+        raise NotARun(f"{folder}: no run in it")
+    return found
+
+
+def runs_in(folder: str) -> list[FoundRun]:
+    """The same, empty where there is no run, yet or any more. Raises NotARun (no such folder) or UnreadableFile."""
     path = Path(folder)
     try:
         if not path.is_dir():
@@ -51,8 +59,6 @@ def find_runs(folder: str) -> list[FoundRun]:
         Path(run_dir) for run_dir in alive if Path(run_dir).parent == path.resolve() and not Path(run_dir).exists()
     ]
     found = [_describe(place, alive.get(str(place.resolve()))) for place in (*places, *begun)]
-    if not found:
-        raise NotARun(f"{folder}: no run in it")
     return sorted(found, key=lambda run: (-run.created_ns, run.run_id))
 
 
@@ -66,7 +72,10 @@ def _is_run(folder: Path) -> bool:
             return True
         if isinstance(document, dict) and "run_id" in document and "ontology_version" in document:
             return True
-    return any(any((folder / name).glob("*.parquet")) for name in ("run", "process")) or (folder / LIVE).is_dir()
+    if any(any((folder / name).glob("*.parquet")) for name in ("run", "process")):
+        return True
+    live = folder / LIVE
+    return live.is_dir() and not (live / RUN_FILE).exists()  # a run of that name lies in a folder of runs
 
 
 def _describe(path: Path, alive: bool | None) -> FoundRun:

@@ -38,10 +38,10 @@ def command(
     """
     before_ns, most = _limits(older_than, max_bytes)
 
-    from rankscope.analyzers.runs import find_runs
+    from rankscope.analyzers.runs import runs_in
     from rankscope.tracer.pruning import prune
 
-    found = [path for run in find_runs(folder) if (path := Path(run.path)).exists()]
+    found = [path for run in runs_in(folder) if (path := Path(run.path)).exists()]
     try:
         done = prune(found, before_ns, most, dry_run)
     except OSError as error:

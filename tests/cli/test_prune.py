@@ -57,18 +57,32 @@ def test_the_oldest_go_until_the_others_fit(rankscope: Command, tmp_path: Path) 
     assert [path.name for path in runs.iterdir()] == ["b"]
 
 
+def test_nothing_left_is_no_error(rankscope: Command, tmp_path: Path) -> None:
+    aged(tmp_path / "runs" / "old", 40, "old")
+    for left in ("1 of 1", "0 of 0"):  # as from cron, twice
+        done = rankscope("prune", str(tmp_path / "runs"), "--older-than", "30d")
+        assert (done.status, done.err) == (0, "") and done.out.splitlines()[-1].startswith(f"deleted {left} runs")
+    assert rankscope("prune", str(tmp_path / "nothing"), "--older-than", "30d").status == 2
+
+
+def test_a_run_called_live_is_a_run_and_its_folder_none(rankscope: Command, tmp_path: Path) -> None:
+    aged(tmp_path / "runs" / "live", 40, "live")
+    done = rankscope("prune", str(tmp_path / "runs"), "--older-than", "30d")
+    assert done.out.splitlines()[-1].startswith("deleted 1 of 1") and (tmp_path / "runs").is_dir()
+
+
 def test_what_is_not_ours_stays(rankscope: Command, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     mixed = aged(runs / "mixed", 40, "mixed")
     (mixed / "checkpoint.pt").write_bytes(b"weights")
     (runs / "foreign" / "run").mkdir(parents=True)
-    (runs / "foreign" / "run" / "data").write_bytes(b"x")
+    (runs / "foreign" / "run" / "data.parquet").write_bytes(b"x")
     (runs / "link").symlink_to(aged(tmp_path / "elsewhere", 40, "elsewhere"))
     done = json.loads(rankscope("prune", str(runs), "--older-than", "1d", "--json").out)
     assert [run["run_id"] for run in done["deleted"]] == ["mixed"]
     assert {Path(item["path"]).name for item in done["left_alone"]} == {"mixed", "foreign", "link"}
     assert [path.name for path in mixed.iterdir()] == ["checkpoint.pt"]
-    assert (runs / "foreign" / "run" / "data").exists() and (tmp_path / "elsewhere" / "run.json").exists()
+    assert (runs / "foreign" / "run" / "data.parquet").exists() and (tmp_path / "elsewhere" / "run.json").exists()
 
 
 def test_a_run_that_another_host_writes_is_left_alone(rankscope: Command, tmp_path: Path) -> None:
