@@ -3,7 +3,7 @@
 # make lint           ruff check, ruff format --check
 # make format         let ruff mend what it can
 # make types          mypy, strict over the package and the examples
-# make wheel-test     the tests that start no training, against the built wheel
+# make wheel-test     tests of schema, commands and tracer against the built wheel
 # make clean          remove environments, builds and caches
 #
 # PYTHON=...          the interpreter; if it already has torch, that torch is used and nothing is installed into it
@@ -16,7 +16,8 @@ SHELL := /bin/bash
 
 TORCH_INDEX ?=
 PYTEST_ARGS ?=
-WHEEL_TESTS ?= -m "not slow and not system"
+# what a wheel can lack is code and data of packages: these tests reach all of them
+WHEEL_TESTS ?= tests/schema tests/cli tests/tracer
 
 # A PYTHON that was asked for gets an environment of its own, so that going to and fro rebuilds nothing.
 ifneq ($(filter command environment,$(firstword $(origin PYTHON))),)
@@ -104,7 +105,7 @@ wheel-test: wheel
 ifeq ($(VENV),.venv)
 	@build/wheel-venv/bin/python -m pip --disable-pip-version-check check
 endif
-	cd build/outside && ../wheel-venv/bin/python -m pytest $(CURDIR)/tests $(WHEEL_TESTS)
+	cd build/outside && ../wheel-venv/bin/python -m pytest -m "not slow and not system" $(addprefix $(CURDIR)/,$(WHEEL_TESTS))
 
 clean:
 	rm -rf .venv .venv-given build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
