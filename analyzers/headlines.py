@@ -22,6 +22,9 @@ ENOUGH_FOR_P99: Final = 200
 """Observations below which the 99th percentile is one of the two largest, and is not spoken of."""
 MUCH_WAITING: Final = 0.2
 """Share of step time in host-visible waits from which it is worth a warning."""
+MUCH_PAUSED: Final = 0.05
+"""Share of a rank's step time in pauses of a host cause that is worth a warning: all others wait so long, too."""
+_PAUSES: Final = {"gc": "pauses of Python's collector", "compile": "compilations of torch.compile"}
 COSTLY: Final = 0.01
 """Share of step time that the capture may cost (the acceptance limit)."""
 
@@ -38,7 +41,7 @@ def headlines(brief: Brief, coverage: Coverage, communication: Communication, ph
     """The headlines, worst first."""
     found = [
         *_lost(coverage), *_unfinished(brief, coverage, communication), *_capture(coverage), *_steps(brief),
-        *_waiting(communication), *_longest_phase(phases),
+        *_waiting(communication), *_paused(phases), *_longest_phase(phases),
     ]  # fmt: skip
     return tuple(sorted(found, key=lambda headline: -headline.level))
 
@@ -171,6 +174,20 @@ def _waiting(communication: Communication) -> list[Headline]:
     return [
         Headline(level, f"Ranks spend {100 * float(share):.1f} % of their steps in host-visible waits for collectives.")
     ]
+
+
+def _paused(phases: Phases) -> list[Headline]:
+    """A host cause that takes much of one rank's counted steps, however little it is over all ranks."""
+    found = []
+    for phase in phases.phases:
+        mean, most = phase.mean.value, phase.most.value
+        if phase.name not in _PAUSES or phase.slowest_rank is None or not mean or most is None:
+            continue
+        share = phase.share * float(most) / float(mean)  # share is over the mean rank's step time
+        if share >= MUCH_PAUSED:
+            who = f"Rank {phase.slowest_rank} spends {100 * share:.0f} % of its steps in {_PAUSES[phase.name]}."
+            found.append(Headline(WARNING, who))
+    return found
 
 
 def _longest_phase(phases: Phases) -> list[Headline]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from run_builder import MS, RunBuilder
 
 from rankscope.analyzers.phases import phases
+from rankscope.analyzers.report import report
 from rankscope.analyzers.run import Run
 
 
@@ -33,3 +34,17 @@ def test_no_spans_are_no_phases(tmp_path: Path) -> None:
     build.entities()
     with Run.open(str(build.seal())) as run:
         assert phases(run).phases == ()
+
+
+def test_a_collector_that_stops_one_rank_of_many_is_a_headline(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for rank in range(8):
+        for step in range(4):
+            build.step(rank, step, 100 * step, 100 * step + 100)
+            pause = {0: 4, 5: 20}.get(rank)  # 20 ms of 100 on rank 5: 3 % of all ranks' time
+            if pause:
+                build.span(rank, step, "gc", 100 * step, 100 * step + pause, name="generation 2")
+    build.entities()
+    with Run.open(str(build.seal())) as run:
+        told = [line.text for line in report(run).headlines if "collector" in line.text]
+    assert told == ["Rank 5 spends 20 % of its steps in pauses of Python's collector."]
