@@ -7,6 +7,7 @@ much of the step the ranks wait. No rank is named as slow here: that needs the o
 from dataclasses import dataclass
 from typing import Final
 
+from rankscope.schema.journal import CHOSEN_OFF
 from rankscope.schema.measurement import Verdict
 
 from .brief import Brief
@@ -120,7 +121,7 @@ def _capture(coverage: Coverage) -> list[Headline]:
     elif share is not None and float(share) < 1 and not coverage.missing_ranks:
         found.append(Headline(WARNING, f"Only {100 * float(share):.2f} % of the rows are there."))
     for hook in coverage.hooks:
-        if hook.off_ranks:
+        if hook.off_ranks and hook.why != CHOSEN_OFF:
             reason = f" ({hook.why})" if hook.why else ""
             found.append(Headline(WARNING, f"Hook {hook.hook} is off on {_ranks(hook.off_ranks).lower()}{reason}."))
     cost = coverage.overhead

@@ -29,6 +29,9 @@ JOURNAL_KINDS: Final = (
     "process", "ring", "join", "run", "group", "name", "thread", "hook", "clock", "row", "note", "exit",
 )  # fmt: skip
 
+CHOSEN_OFF: Final = "switched off by RANKSCOPE_HOOKS or attach(hooks=...)"
+"""The `why` of a hook or sampler that is off because somebody said so: told, and no finding."""
+
 
 class JournalLine(NamedTuple):
     """One line. body holds the keys other than k and t."""

@@ -12,8 +12,9 @@ from typing import Any
 
 from rankscope.hooks import base
 from rankscope.hooks.base import Recorder
-from rankscope.hooks.registry import DEFAULT_GROUP, HOOKS, KERNEL_WINDOWS, HookSpec
+from rankscope.hooks.registry import DEFAULT_GROUP, HOOKS, KERNEL_WINDOWS, SAMPLERS, HookSpec
 from rankscope.schema.errors import HookUnavailable
+from rankscope.schema.journal import CHOSEN_OFF
 
 Failed = Callable[[BaseException], None]
 
@@ -31,6 +32,13 @@ def install_hooks(recorder: Recorder, undo: ExitStack, names: Collection[str], f
     for spec in (*HOOKS, DEFAULT_GROUP, KERNEL_WINDOWS):
         if spec.name in names or (spec is KERNEL_WINDOWS and "steps" in names):
             _when_imported(spec, partial(_install, recorder, pending, spec, failed), is_wanted, failed)
+
+
+def tell_chosen_off(recorder: Recorder, names: Collection[str]) -> None:
+    """Journal what is on unless told otherwise and not among `names`: it must not look like "nothing there"."""
+    for spec in (*HOOKS, *SAMPLERS):
+        if spec.default_on and spec.name not in names:
+            recorder.journal("hook", hook=spec.name, is_on=False, why=CHOSEN_OFF)
 
 
 def _when_imported(spec: HookSpec, install: Callable[[], None], is_wanted: list[bool], failed: Failed) -> None:

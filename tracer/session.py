@@ -23,7 +23,7 @@ from rankscope.schema.errors import CaptureError
 
 from . import clock, describing, ending, identity, reachable, ring_file
 from .guarding import NAME, SessionGuard
-from .installing import install_hooks
+from .installing import install_hooks, tell_chosen_off
 from .joining import Joining
 from .journal import Journal
 from .launch import Watch
@@ -67,6 +67,7 @@ class Session:
         """Install the chosen hooks, and join the default process group if there is one already."""
         self._guard.run(self._warn)
         names = self.settings.hooks
+        self._guard.run(partial(tell_chosen_off, self.recorder, names))
         if "process_groups" not in names:
             names |= {DEFAULT_GROUP.name}
         install_hooks(self.recorder, self._undo, names, self._guard.failed)

@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 
 from rankscope.hooks.base import Recorder
-from rankscope.hooks.registry import HookSpec
+from rankscope.hooks.registry import HOOKS, SAMPLERS, HookSpec
 from rankscope.schema.errors import HookUnavailable
+from rankscope.schema.journal import CHOSEN_OFF
 from rankscope.tracer import installing
 
 
@@ -115,3 +116,12 @@ def test_an_error_in_a_late_hook_does_not_reach_the_import(world, tmp_path, monk
 
     assert isinstance(errors[0], ZeroDivisionError)
     undo.close()
+
+
+def test_what_somebody_switched_off_is_told():
+    notes = Notes()
+    names = {spec.name for spec in (*HOOKS, *SAMPLERS)} - {"nic", "checkpoints"}
+    installing.tell_chosen_off(cast(Recorder, notes), names)
+    assert notes.lines == [
+        {"k": "hook", "hook": hook, "is_on": False, "why": CHOSEN_OFF} for hook in ("checkpoints", "nic")
+    ]
