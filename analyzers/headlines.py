@@ -195,7 +195,8 @@ def _longest_phase(phases: Phases) -> list[Headline]:
     if not phases.phases:
         return []
     first = phases.phases[0]
-    return [Headline(INFO, f"Most of the step goes into {first.name}: {100 * first.share:.0f} %.")]
+    what = "Most" if first.share > 0.5 else "The largest known part"
+    return [Headline(INFO, f"{what} of the step goes into {first.name}: {100 * first.share:.0f} %.")]
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
