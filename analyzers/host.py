@@ -75,10 +75,14 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The answer; both empty where nothing was sampled."""
+    """The answer; both empty where nothing was sampled.
+
+    covered_ns: how long readings were taken, of how long steps were made, on the node where that is least.
+    """
 
     hosts: tuple[HostUse, ...]
     processes: tuple[ProcessUse, ...]
+    covered_ns: tuple[int, int] | None = None
 
     @property
     def contended(self) -> tuple[int, ...]:
@@ -104,6 +108,7 @@ def hosts(run: Run, coverage: float | None = None) -> Hosts:
     return Hosts(
         tuple(_host(told, row, series[row[0]]) for row in run.rows(statement(ANALYZER, "hosts"))),
         tuple(_process(by_rank, row) for row in run.rows(statement(ANALYZER, "processes"))),
+        next(((int(row[0]), int(row[1])) for row in run.rows(statement(ANALYZER, "covered"))), None),
     )
 
 

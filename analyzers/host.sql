@@ -39,3 +39,10 @@ SELECT rank, CAST(sum(num_readings) AS BIGINT) AS num_readings, CAST(sum(seen_ns
     max(rss_bytes) AS rss_bytes, max(num_threads) AS num_threads, CAST(sum(read_bytes) AS BIGINT) AS read_bytes,
     CAST(sum(write_bytes) AS BIGINT) AS write_bytes, any_value(why) AS why
 FROM ends GROUP BY rank ORDER BY rank;
+
+-- name: covered
+-- How much of the time in which a node's ranks made steps its readings cover: the node that is covered least.
+WITH readings AS (SELECT node, max(time_ns) - min(time_ns) AS read_ns FROM host_sample GROUP BY node),
+    stepping AS (SELECT node, max(end_ns) - min(start_ns) AS stepped_ns FROM step GROUP BY node)
+SELECT CAST(read_ns AS BIGINT), CAST(stepped_ns AS BIGINT) FROM readings JOIN stepping USING (node) WHERE stepped_ns > 0
+ORDER BY read_ns / stepped_ns, node LIMIT 1;

@@ -89,3 +89,15 @@ def test_nothing_sampled(tmp_path: Path) -> None:
     build = RunBuilder(tmp_path / "run")
     build.step(0, 0, 0, 1)
     assert found(build) == Hosts((), ())
+
+
+def test_readings_of_a_small_part_of_the_run_are_said_to_be_that(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for step in range(4):
+        build.step(0, step, 1000 * step, 1000 * step + 1000)
+    for at in (2500, 3900):
+        build.add("host_sample", 0, node=NODE, time_ns=at * MS, cpu_utilisation_ratio=0.5)
+    told = found(build)
+    assert told.covered_ns == (1400 * MS, 4000 * MS)
+    (line,) = host_headlines(told, Network(()))
+    assert line.text.startswith("Hosts, network and storage were read for 1.4 s of the 4.0 s in which steps were made")
