@@ -29,8 +29,8 @@ def host_headlines(hosts: Hosts, network: Network) -> Iterator[Headline]:
             yield Headline(WARNING, f"Memory of {host.node} was {100 * float(share):.0f} % full, of its limit.")
     if hosts.covered_ns and hosts.covered_ns[0] < WELL_COVERED * hosts.covered_ns[1]:
         read_s, stepped_s = (part / 1e9 for part in hosts.covered_ns)
-        what = f"Hosts, network and storage were read for {read_s:.1f} s of the {stepped_s:.1f} s in which steps were made"
-        yield Headline(INFO, f"{what}: readings begin with the agent (RANKSCOPE_AGENT=now: at once).")
+        what = f"Hosts, network and storage were read for {read_s:.1f} s of the {stepped_s:.1f} s in which steps were"
+        yield Headline(INFO, f"{what} made: readings begin with the agent (RANKSCOPE_AGENT=now: at once).")
     for interface in network.interfaces:
         if errors := int(interface.errors.value or 0):
             yield Headline(
