@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 
 from .arguments import JsonOption, RunArgument
-from .printing import console, print_json
+from .printing import print_drawn, print_json
 
 _ALL: Final = 1000
 """Operations listed at most."""
@@ -37,9 +37,6 @@ def command(
     else:
         from .checkpoints_view import checkpoints_section
 
-        screen = console()
-        with screen.capture() as drawn:
-            screen.print(checkpoints_section(found, _ALL) or "no checkpoint was recorded")
-        print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+        print_drawn(checkpoints_section(found, _ALL) or "no checkpoint was recorded")
     is_bad = any(item.finding and not item.finding.startswith("written by") for item in found.operations)
     return int(fail_on_findings and is_bad)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from .arguments import JsonOption, RunArgument
-from .printing import console, print_json
+from .printing import print_drawn, print_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,10 +57,7 @@ def command(
         measured = [item.as_json() for item in found.measurements]
         print_json({"run": about, "measurements": measured, "verdicts": [item.as_json() for item in found.verdicts]})
     else:
-        screen = console()
-        with screen.capture() as drawn:
-            screen.print(_drawn(found, patience))
-        print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+        print_drawn(_drawn(found, patience))
     return int(fail_on_findings and bool(found.verdicts))
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankscope.schema.errors import InputError, NoEvidence
 
-from .printing import console, print_json
+from .printing import print_drawn, print_json
 
 if TYPE_CHECKING:
     from rankscope.analyzers.hta import Breakdown, HtaTrace
@@ -89,10 +89,7 @@ def _draw(found: "list[Breakdown]", left_out: list[str]) -> None:
         cells = list(_row(item).values())
         table.add_row(*(NONE if cell is None else f"{cell:.0f}" if at < 5 else f"{cell:.2f}"
                         for at, cell in enumerate(cells)))  # fmt: skip
-    screen = console()
-    with screen.capture() as drawn:
-        screen.print(table)
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+    print_drawn(table)
     print("as HolisticTraceAnalysis counts; rankscope's own numbers: rankscope import kineto, then rankscope time")
     for line in left_out:
         print(f"left out: {line}")

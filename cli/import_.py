@@ -12,7 +12,7 @@ import typer
 from rankscope.schema.errors import InputError, UnreadableFile
 
 from .arguments import JsonOption
-from .printing import console, print_json
+from .printing import print_drawn, print_json
 
 if TYPE_CHECKING:
     from rankscope.tracer.importers.request import FileReport, Imported, Importer
@@ -105,10 +105,7 @@ def _draw(found: "Imported") -> None:
     table.add_column("")
     for item in found.files:
         table.add_row(*_line(item))
-    screen = console()
-    with screen.capture() as drawn:
-        screen.print(table)
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+    print_drawn(table)
     if found.missing:
         print(f"no file of {len(found.missing)} of {found.world_size} ranks: {_ranges(found.missing)}")
     print(f"run {found.run_id}: {count(found.num_rows)} rows in {found.address}")

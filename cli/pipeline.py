@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from rankscope.schema.errors import NoEvidence
 
 from .arguments import JsonOption, RunArgument
-from .printing import console, print_json
+from .printing import print_drawn, print_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,10 +37,7 @@ def command(run: RunArgument, json: JsonOption = False) -> int:
     if json:
         print_json({"run": about, "measurements": [item.as_json() for item in found.measurements], "verdicts": []})
         return 0
-    screen = console()
-    with screen.capture() as drawn:
-        screen.print(_drawn(found))
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+    print_drawn(_drawn(found))
     return 0
 
 

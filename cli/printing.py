@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 WIDTH: Final = 120
 """Columns where the output is no terminal."""
@@ -22,6 +22,14 @@ def console(width: int | None = None) -> "Console":
     return Console(
         width=width or shutil.get_terminal_size((WIDTH, 24)).columns, markup=False, highlight=False, emoji=False
     )
+
+
+def print_drawn(drawing: "RenderableType") -> None:
+    """Print what rich draws, without the blanks that it leaves at the ends of lines."""
+    screen = console()
+    with screen.capture() as drawn:
+        screen.print(drawing)
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
 def print_json(document: Mapping[str, Any]) -> None:

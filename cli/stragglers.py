@@ -7,7 +7,7 @@ import typer
 from rankscope.schema.errors import NoEvidence
 
 from .arguments import JsonOption, RunArgument
-from .printing import console, print_json
+from .printing import print_drawn, print_json
 
 
 def command(
@@ -41,8 +41,5 @@ def command(
     else:
         from .what_if_view import what_if_section
 
-        screen = console()
-        with screen.capture() as drawn:
-            screen.print(what_if_section(found))
-        print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+        print_drawn(what_if_section(found))
     return int(fail_on_findings and found.verdict is not None and found.verdict.kind != "nothing")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from .arguments import JsonOption
-from .printing import console, print_json
+from .printing import print_drawn, print_json
 
 
 def command(
@@ -47,7 +47,4 @@ def command(
         return
     from .time_view import time_section
 
-    screen = console()
-    with screen.capture() as drawn:
-        screen.print(time_section(found))
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+    print_drawn(time_section(found))
