@@ -218,6 +218,8 @@ class NodeAgent:
             if writer.finish(time.monotonic_ns(), lambda: time.monotonic() < deadline):
                 self._forget_finished(run)
             else:
+                self._add_notes(writer)
+                writer.leave(time.monotonic_ns())
                 self._writers[run] = writer
         self._look()
         if any(drain.is_alive for drain in self._drains.values()):

@@ -239,32 +239,99 @@ def test_with_the_local_directory_gone_at_most_two_seconds_are_missing(job: Call
         assert len(set(records)) == len(records)
 
 
-def remount(mount: Path, mode: str) -> bool:
-    """Make the file system at `mount` "ro" or "rw"; False if it is busy."""
-    return (
-        subprocess.run(
-            ["mount", "-o", f"remount,{mode}", str(mount)], check=False, stderr=subprocess.DEVNULL
-        ).returncode
-        == 0
-    )
+class FailingDisk:
+    """An ext4 file system on a loop device that turns read-only at once, files that are open for writing included."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._image = folder, folder.with_suffix(".img")
+        folder.mkdir(parents=True)
+        with self._image.open("wb") as file:
+            file.truncate(64 << 20)
+
+    def mount(self) -> bool:
+        """Make and mount it; False where this machine has no loop devices."""
+        return all(_works(*command) for command in (
+            ["mkfs.ext4", "-q", str(self._image)],
+            ["mount", "-o", "loop,errors=remount-ro", str(self._image), str(self.folder)],
+        ))  # fmt: skip
+
+    def fail(self) -> None:
+        """Do what the kernel does when it finds the file system damaged."""
+        device = subprocess.check_output(["findmnt", "-no", "SOURCE", str(self.folder)], text=True).strip()
+        (Path("/sys/fs/ext4") / Path(device).name / "trigger_fs_error").write_text("1")
+
+    def mend(self) -> None:
+        """Check it and mount it again."""
+        self.unmount()
+        subprocess.run(["e2fsck", "-fy", str(self._image)], check=False, stdout=subprocess.DEVNULL)
+        assert _works("mount", "-o", "loop", str(self._image), str(self.folder))
+
+    def unmount(self) -> None:
+        """Take it away."""
+        assert _works("umount", str(self.folder))
 
 
-def test_a_run_directory_that_becomes_read_only_in_the_middle(job: Callable[..., LiveJob], tmp_path: Path) -> None:
-    with small_tmpfs(tmp_path / "shared", 50_000) as shared:
-        running = job(SECONDS="9", RANKSCOPE_DIR=str(shared / "run"))
+class ClosedMount:
+    """A tmpfs over which a read-only mount of the same folder is laid: what is open for writing stays so."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._closed = folder, folder.with_suffix(".closed")
+        folder.mkdir(parents=True)
+        self._closed.mkdir()
+
+    def mount(self) -> bool:
+        """Mount it."""
+        return _works("mount", "-t", "tmpfs", "-o", "size=50m,mode=0700", "tmpfs", str(self.folder))
+
+    def fail(self) -> None:
+        """Nothing new can be opened for writing from now on."""
+        for command in (
+            ["mount", "--bind", str(self.folder), str(self._closed)],
+            ["mount", "-o", "remount,bind,ro", str(self._closed)],
+            ["mount", "--bind", str(self._closed), str(self.folder)],
+        ):
+            assert _works(*command), command
+
+    def mend(self) -> None:
+        """Take the read-only mount away."""
+        for folder in (self.folder, self._closed):
+            assert _works("umount", "-l", str(folder))
+
+    def unmount(self) -> None:
+        """Take it away."""
+        assert _works("umount", "-l", str(self.folder))
+
+
+def _works(*command: str) -> bool:
+    return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
+
+
+@pytest.mark.parametrize("kind", [FailingDisk, ClosedMount])
+def test_a_run_directory_that_becomes_read_only_in_the_middle(
+    job: Callable[..., LiveJob], tmp_path: Path, kind: type[FailingDisk] | type[ClosedMount]
+) -> None:
+    disk = kind(tmp_path / "shared")
+    if not disk.mount():
+        assert kind is FailingDisk, "a tmpfs cannot be mounted here; run this test as root"
+        pytest.skip("no loop devices here; the other case goes the same way without them")
+    try:
+        running = job(SECONDS="9", RANKSCOPE_DIR=str(disk.folder / "run"))
         running.wait_for_rows()
-        running.wait_for((shared / "run/run.json").exists, "run directory")
-        # refused for the moments in which a file is open for writing
-        running.wait_for(lambda: remount(shared, "ro"), "read-only directory")
+        running.wait_for((disk.folder / "run/run.json").exists, "run directory")
+        running.wait_for(lambda: any((disk.folder / "run").rglob("*.arrows")), "stream")
+        assert running.process.poll() is None, "it is to fail in the middle"
+        disk.fail()
         assert running.wait_for_end() == 0
         running.check_complete()
-        assert remount(shared, "rw")
+        disk.mend()
         running.check_complete()
         seal(str(running.run_dir))
         running.check_complete()
         assert verify(str(running.run_dir)).problems == ()
         notes = [row["why"] for row in read_everything(running.run_dir, "capture") if row["hook"] == "agent"]
         assert any("cannot be written" in note for note in notes)
+    finally:
+        disk.unmount()
 
 
 def test_a_run_directory_without_room(job: Callable[..., LiveJob], tmp_path: Path) -> None:
