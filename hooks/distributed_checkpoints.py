@@ -5,14 +5,14 @@ the mesh of the tensors in them, is seen at the file system's writer and reader;
 too, so over the ranks of a save the rows add up to the folder. async_save calls save in a thread of its own, which is
 joined to its row; with a process of its own only times are seen, files and bytes are null.
 
-A load's world size is the one that the checkpoint was written with, from the names of its files.
+A load's world size is the one that the checkpoint was written with, from the names of its files. What the whole
+checkpoint holds, and which share of it the ranks asked for, is told by the rank that plans (`checkpoint_extent`).
 Cannot see: the deprecated save_state_dict and load_state_dict; files of storage writers that are not the file
 system's. Source: torch.distributed.checkpoint (2.6 and later).
 """
 
 import functools
 import os
-import re
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,13 +21,13 @@ from typing import Any, Final
 from rankscope.schema.errors import HookUnavailable
 
 from .base import Guard, Recorder, claim, now_ns, patch
+from .checkpoint_extent import WRITER, note_extent
 from .checkpoint_log import CheckpointLog, Operation, current, set_current, world_size
 from .dynamo import hide_our_code
 
 Wrapper = Callable[..., Any]
 MAX_TENSORS: Final = 1000
 """Entries of a state dict that are looked at for one with a mesh."""
-_WRITER: Final = re.compile(r"__(\d+)_\d+\.distcp$")
 
 
 def num_active() -> int:
@@ -55,6 +55,7 @@ def install(recorder: Recorder, undo: ExitStack) -> None:
     patch(writer, "_write_data", lambda original: _wrap_write(original, guard), undo)
     for owner, name, note in (
         (writer, "finish", _finished), (reader, "read_data", _read), (reader, "read_metadata", _read_metadata),
+        (reader, "prepare_global_plan", _planned),
     ):  # fmt: skip
         patch(owner, name, functools.partial(_wrap_storage, note=note, guard=guard), undo)
     hide_our_code()
@@ -225,7 +226,7 @@ def _read(operation: Operation, storage: Any, args: tuple[Any, ...], kwargs: dic
     operation.files = operation.files or set()
     for name in {known[item.storage_index].relative_path for item in plan.items}:
         operation.add_file(storage.fs.concat_path(storage.path, name))
-    found = (_WRITER.search(str(info.relative_path)) for info in known.values())
+    found = (WRITER.search(name) for name in {str(info.relative_path) for info in known.values()})
     writers = [int(match[1]) for match in found if match]
     operation.columns["world_size"] = max(writers) + 1 if writers else None
 
@@ -234,6 +235,11 @@ def _read_metadata(
     operation: Operation, storage: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> None:  # fmt: skip
     operation.add_file(storage._get_metadata_path(kwargs.get("rank")))
+
+
+def _planned(operation: Operation, storage: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    """`prepare_global_plan(plans)` on the coordinator: what all ranks are going to read."""
+    note_extent(operation, storage, result)
 
 
 def _note_layout(operation: Operation, planner: Any) -> None:

@@ -132,13 +132,17 @@ CHECKPOINT: Final = Table("checkpoint", "fact", "a checkpoint save or load on on
     enum("action", "checkpoint_action", "save or load"), enum("mode", "checkpoint_mode", "sync or async"),
     Column("path", "string", "where (redacted)"), Column("format", "string", "torch, dcp, safetensors, ..."),
     time("start_ns", "the call began", ring=False), time("blocking_end_ns", "the training went on", ring=False),
-    time("end_ns", "all was written or read", ring=False), count("bytes", "bytes of the files", unit="bytes"),
-    count("num_files", "files written or read by this process"),
+    time("end_ns", "all was written or read", ring=False), count("bytes", "bytes of those files", unit="bytes"),
+    count("num_files", "files this process wrote, which add up to a save over the ranks; or opened for a load"),
     count("world_size", "world size it was written with"),
     Column("layout", "string", "parallel layout it was written with"),
     Column("digest", "string", "digest of the files"),
     Column("is_verified", "bool", "the files were compared with what the save recorded"),
     enum("outcome", "outcome", "how it ended"),
+    count("whole_files", "load of dcp: files of the whole checkpoint on disk; on the rank that planned it"),
+    count("whole_bytes", "load of dcp: bytes of the whole checkpoint on disk; planning rank", unit="bytes"),
+    Column("read_ratio", "float64", "load of dcp: share of the stored bytes that the ranks asked for; planning rank",
+           unit="1"),
 ), sort=("proc", "start_ns"), key=_KEY)  # fmt: skip
 
 INCIDENT: Final = Table("incident", "fact", "something that went wrong", (
