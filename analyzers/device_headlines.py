@@ -5,7 +5,7 @@ from typing import Final
 
 from .devices import Devices, DeviceUse
 from .groups import ranks_in_words
-from .headlines import CRITICAL, WARNING, Headline
+from .headline import CRITICAL, WARNING, Headline
 from .memory import Memory
 
 SLOWING: Final = frozenset({

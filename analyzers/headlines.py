@@ -4,7 +4,6 @@ Only what the rows show by themselves: lost ranks and rows, operations that neve
 much of the step the ranks wait. No rank is named as slow here: that needs the order of arrival.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from rankscope.schema.journal import CHOSEN_OFF
@@ -14,9 +13,9 @@ from .brief import Brief
 from .communication import Communication, Unfinished
 from .coverage import Coverage
 from .groups import ranks_in_words
+from .headline import CRITICAL, INFO, WARNING, Headline, worst_first
 from .phases import Phases
 
-CRITICAL, WARNING, INFO = 2, 1, 0
 LONG_TAIL: Final = 1.5
 """p99 / p50 of the step time that is worth a warning: one step in a hundred takes half as long again."""
 ENOUGH_FOR_P99: Final = 200
@@ -30,21 +29,13 @@ COSTLY: Final = 0.01
 """Share of step time that the capture may cost (the acceptance limit)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """One sentence. level: CRITICAL, WARNING or INFO."""
-
-    level: int
-    text: str
-
-
 def headlines(brief: Brief, coverage: Coverage, communication: Communication, phases: Phases) -> tuple[Headline, ...]:
     """The headlines, worst first."""
     found = [
         *_lost(coverage), *_unfinished(brief, coverage, communication), *_capture(coverage), *_steps(brief),
         *_waiting(communication), *_paused(phases), *_longest_phase(phases),
     ]  # fmt: skip
-    return tuple(sorted(found, key=lambda headline: -headline.level))
+    return worst_first(found)
 
 
 def verdicts(brief: Brief, coverage: Coverage) -> tuple[Verdict, ...]:

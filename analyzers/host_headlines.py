@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from .groups import ranks_in_words
-from .headlines import INFO, WARNING, Headline
+from .headline import INFO, WARNING, Headline
 from .host import Hosts
 from .network import Network
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from .checkpoints import Checkpoints, Operation
-from .headlines import CRITICAL, INFO, WARNING, Headline
+from .headline import CRITICAL, INFO, WARNING, Headline
 from .loading import Loading
 
 MUCH_STALLED: Final = 0.1

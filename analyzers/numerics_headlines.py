@@ -1,7 +1,7 @@
 """What is worth saying first about the numerics of a run: numbers that are no numbers, ranks that disagree."""
 
 from .groups import ranks_in_words
-from .headlines import CRITICAL, INFO, WARNING, Headline
+from .headline import CRITICAL, INFO, WARNING, Headline
 from .numerics import Finding, Numerics
 
 

@@ -11,7 +11,8 @@ from .communication import Communication, communication
 from .coverage import Coverage, coverage
 from .device_headlines import device_headlines
 from .devices import Devices, devices
-from .headlines import Headline, headlines, verdicts
+from .headline import Headline, worst_first
+from .headlines import headlines, verdicts
 from .host import Hosts, hosts
 from .host_headlines import host_headlines
 from .input_headlines import input_headlines
@@ -107,5 +108,5 @@ def _report(run: Run) -> Report:
     return Report(
         run.place.address, run.digest, short, quality, talk, where, held, gpus, nics, machines, mounts, batches, saved,
         numbers,
-        tuple(sorted(said, key=lambda headline: -headline.level)), verdicts(short, quality),
+        worst_first(said), verdicts(short, quality),
     )  # fmt: skip

@@ -5,7 +5,8 @@ from typing import Annotated, Final
 import typer
 
 from .arguments import JsonOption, RunArgument
-from .printing import print_drawn, print_json
+from .opening import opened
+from .printing import print_drawn
 
 _ALL: Final = 1000
 """Operations listed at most."""
@@ -25,15 +26,11 @@ def command(
     Example: rankscope checkpoints rankscope-runs/my-run
     """
     from rankscope.analyzers.checkpoints import checkpoints
-    from rankscope.analyzers.coverage import coverage
-    from rankscope.analyzers.run import Run
 
-    with Run.open(run) as opened:
-        covered = coverage(opened).coverage.value
-        found = checkpoints(opened, None if covered is None else float(covered))
-        about = {"run_id": opened.run_id, "address": opened.place.address, "dataset_digest": opened.digest}
+    with opened(run) as asked:
+        found = checkpoints(asked.run, asked.share)
     if json:
-        print_json({"run": about, "measurements": [item.as_json() for item in found.measurements], "verdicts": []})
+        asked.print_json(found.measurements)
     else:
         from .checkpoints_view import checkpoints_section
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from .arguments import JsonOption, RunArgument
-from .printing import print_drawn, print_json
+from .opening import opened
+from .printing import print_drawn
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,19 +44,14 @@ def command(
     """
     import time
 
-    from rankscope.analyzers.coverage import coverage
     from rankscope.analyzers.hang import hang
-    from rankscope.analyzers.run import Run
     from rankscope.schema.process_rows import this_boot
 
-    with Run.open(run) as opened:
-        covered = coverage(opened).coverage.value
-        share = None if covered is None else float(covered)
-        found = hang(opened, share, patience_ns=int(patience * _NS), now_ns={this_boot(): time.monotonic_ns()})
-        about = {"run_id": opened.run_id, "address": opened.place.address, "dataset_digest": opened.digest}
+    with opened(run) as asked:
+        now_ns = {this_boot(): time.monotonic_ns()}
+        found = hang(asked.run, asked.share, patience_ns=int(patience * _NS), now_ns=now_ns)
     if json:
-        measured = [item.as_json() for item in found.measurements]
-        print_json({"run": about, "measurements": measured, "verdicts": [item.as_json() for item in found.verdicts]})
+        asked.print_json(found.measurements, found.verdicts)
     else:
         print_drawn(_drawn(found, patience))
     return int(fail_on_findings and bool(found.verdicts))

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Final
 from rankscope.schema.errors import NoEvidence
 
 from .arguments import JsonOption, RunArgument
-from .printing import print_drawn, print_json
+from .opening import opened
+from .printing import print_drawn
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,20 +25,16 @@ def command(run: RunArgument, json: JsonOption = False) -> int:
 
     Example: rankscope pipeline rankscope-runs/my-run
     """
-    from rankscope.analyzers.coverage import coverage
     from rankscope.analyzers.pipeline import pipeline
-    from rankscope.analyzers.run import Run
 
-    with Run.open(run) as opened:
-        covered = coverage(opened).coverage.value
-        found = pipeline(opened, None if covered is None else float(covered))
-        about = {"run_id": opened.run_id, "address": opened.place.address, "dataset_digest": opened.digest}
+    with opened(run) as asked:
+        found = pipeline(asked.run, asked.share)
     if found is None:
         raise NoEvidence(f"{run}: no pipeline in it: no spans that tell more than one stage")
     if json:
-        print_json({"run": about, "measurements": [item.as_json() for item in found.measurements], "verdicts": []})
-        return 0
-    print_drawn(_drawn(found))
+        asked.print_json(found.measurements)
+    else:
+        print_drawn(_drawn(found))
     return 0
 
 

@@ -21,7 +21,7 @@ def command(
 
     Example: rankscope report rankscope-runs/my-run
     """
-    from rankscope.analyzers.headlines import CRITICAL
+    from rankscope.analyzers.headline import CRITICAL
     from rankscope.analyzers.report import report
     from rankscope.analyzers.run import Run
 

@@ -7,7 +7,8 @@ import typer
 from rankscope.schema.errors import NoEvidence
 
 from .arguments import JsonOption, RunArgument
-from .printing import print_drawn, print_json
+from .opening import opened
+from .printing import print_drawn
 
 
 def command(
@@ -23,21 +24,14 @@ def command(
 
     Example: rankscope stragglers rankscope-runs/my-run
     """
-    from rankscope.analyzers.coverage import coverage
-    from rankscope.analyzers.run import Run
     from rankscope.analyzers.what_if import what_if
 
-    with Run.open(run) as opened:
-        covered = coverage(opened).coverage.value
-        found = what_if(opened, None if covered is None else float(covered))
-        about = {"run_id": opened.run_id, "address": opened.place.address, "dataset_digest": opened.digest}
+    with opened(run) as asked:
+        found = what_if(asked.run, asked.share)
     if found is None:
         raise NoEvidence(f"{run}: no operation in it tells its pipeline stage and role, which the replay needs")
     if json:
-        verdicts = [] if found.verdict is None else [found.verdict.as_json()]
-        print_json(
-            {"run": about, "measurements": [item.as_json() for item in found.measurements], "verdicts": verdicts}
-        )
+        asked.print_json(found.measurements, () if found.verdict is None else (found.verdict,))
     else:
         from .what_if_view import what_if_section
 

@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from .arguments import JsonOption
-from .printing import print_drawn, print_json
+from .opening import opened
+from .printing import print_drawn
 
 
 def command(
@@ -29,21 +30,14 @@ def command(
         return
     if rank_map:
         raise typer.BadParameter("--rank-map is for --hta; an imported run knows its ranks")
-    from rankscope.analyzers.coverage import coverage
-    from rankscope.analyzers.run import Run
     from rankscope.analyzers.time import times
 
-    with Run.open(run) as opened:
-        covered = coverage(opened).coverage.value
-        found = times(opened, None if covered is None else float(covered))
-        about = {"run_id": opened.run_id, "address": opened.place.address, "dataset_digest": opened.digest}
+    with opened(run) as asked:
+        found = times(asked.run, asked.share)
     if json:
-        print_json({
-            "run": about, "measurements": [item.as_json() for item in found.measurements], "verdicts": [],
-            "names": [{"class": item.kernel_class, "name": item.name, "num": item.num, "total_ns": item.total_ns}
-                      for item in found.names],
-            "reason": found.reason,
-        })  # fmt: skip
+        names = [{"class": item.kernel_class, "name": item.name, "num": item.num, "total_ns": item.total_ns}
+                 for item in found.names]  # fmt: skip
+        asked.print_json(found.measurements, names=names, reason=found.reason)
         return
     from .time_view import time_section
 

@@ -1,0 +1,56 @@
+"""One sentence that a person should know of a run: how bad it is, what it says, how sure, and where to look closer."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from rankscope.schema.measurement import Verdict
+
+from .groups import ranks_in_words
+
+CRITICAL, WARNING, INFO = 2, 1, 0
+_CRITICAL_KINDS: Final = frozenset({"hang", "mismatch", "dead_rank"})
+"""Verdicts of these kinds mean that the job does not go on; the others, that it is slower than it could be."""
+NOTHING: Final = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One sentence. level: CRITICAL, WARNING or INFO. command: of rankscope, that looks closer; "" if none does.
+
+    confidence: 0 to 1; None for what the rows say without a doubt.
+    """
+
+    level: int
+    text: str
+    command: str = ""
+    confidence: float | None = None
+
+
+def verdict_headline(verdict: Verdict, command: str) -> Headline:
+    """A verdict as a headline: what, who, since when, the cause, how sure; what it costs stands in the text or nowhere.
+
+    Example: `Straggler: one worker: dp 0, stage 0 (rank 0).`
+    """
+    who = "" if not verdict.ranks or "rank" in verdict.text else f" ({_ranks(verdict.ranks)})"
+    since = "" if verdict.since_step is None or "since" in verdict.text else f", since step {verdict.since_step}"
+    cause = f", cause: {verdict.cause}" if verdict.cause and verdict.cause not in verdict.text else ""
+    kind = verdict.kind.replace("_", " ").capitalize()
+    text = f"{kind}: {verdict.text.rstrip('.')}{who}{since}{cause}."
+    return Headline(_level(verdict), text, command, verdict.confidence)
+
+
+def worst_first(headlines: list[Headline]) -> tuple[Headline, ...]:
+    """The worst first; of those as bad, what is surer; else in the order given."""
+    return tuple(
+        sorted(headlines, key=lambda item: (-item.level, -(1 if item.confidence is None else item.confidence)))
+    )
+
+
+def _level(verdict: Verdict) -> int:
+    if verdict.kind == NOTHING:
+        return INFO
+    return CRITICAL if verdict.kind in _CRITICAL_KINDS else WARNING
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    return f"rank{'' if len(ranks) == 1 else 's'} {ranks_in_words(ranks)}"
