@@ -1,14 +1,18 @@
 """What checkpoints cost and whether they can be relied on: times, bandwidth, interval, and what loads found.
 
 The rows of all ranks for one save (same path, same ordinal there) are one operation: it blocks as long as its longest
-rank, its files and bytes add up. A load is compared with the last save of that path in the run: files, bytes and
-digest where the rank read all of it; a change of world size is named. See `checkpoint_interval` for the optimum and
-`recovery` for restarts.
+rank. Its files and bytes are those of the checkpoint on disk: of a save they add up over the ranks; of a load, whose
+ranks open some files several times and others not at all, the rank that planned it says what the whole is, and which
+share of it was asked for. A file of its own (torch, safetensors) is one file, however many ranks wrote or read it.
+
+A load is compared with the last save of that path in the run: files and bytes of the whole, and digest where the rank
+read all of it; a change of world size is named. See `checkpoint_interval` for the optimum and `recovery` for restarts.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rankscope.schema.measurement import Interval, Measurement
 
@@ -20,6 +24,9 @@ from .statements import statement
 
 ANALYZER: Final = "checkpoints"
 DIGEST_MODULUS: Final = 1 << 64
+Number = TypeVar("Number", int, float)
+SHARED: Final = "dcp"
+"""The format of which one checkpoint is written and read by all ranks together, each its own files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +52,18 @@ class Part:
     digest: str | None
     outcome: str | None
     boot_id: str | None
+    whole_files: int | None
+    whole_bytes: int | None
+    read_ratio: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A save or load over its ranks. blocking_ns, total_ns: of the longest rank; num_bytes, num_files: over all.
+    """A save or load over its ranks. blocking_ns, total_ns: of the longest rank.
 
-    finding: what is wrong or worth knowing; "" if nothing. digest: sum over the ranks, None unless all have one.
+    num_bytes, num_files: of the checkpoint on disk; None where they are not known. read_ratio: share of it that a load
+    asked for. finding: what is wrong or worth knowing; "" if nothing. digest: sum over the ranks, None unless all have
+    one.
     """
 
     parts: tuple[Part, ...]
@@ -61,6 +73,7 @@ class Operation:
     num_files: int | None
     digest: int | None
     outcome: str
+    read_ratio: float | None = None
     finding: str = ""
 
     @property
@@ -128,9 +141,19 @@ def _operation(parts: tuple[Part, ...]) -> Operation:
     digests = [int(part.digest, 16) for part in parts if part.digest]
     return Operation(
         parts, max(blocking, default=None), max(total) if len(total) == len(parts) else None,
-        _sum([part.num_bytes for part in parts]), _sum([part.num_files for part in parts]),
+        _size(parts, "bytes"), _size(parts, "files"),
         sum(digests) % DIGEST_MODULUS if len(digests) == len(parts) else None, outcome,
+        _largest([part.read_ratio for part in parts]),
     )  # fmt: skip
+
+
+def _size(parts: tuple[Part, ...], unit: str) -> int | None:
+    """Files or bytes of the checkpoint on disk."""
+    own = [part.num_bytes if unit == "bytes" else part.num_files for part in parts]
+    whole = [part.whole_bytes if unit == "bytes" else part.whole_files for part in parts]
+    if parts[0].format != SHARED:
+        return _largest(own)
+    return _sum(own) if parts[0].action == "save" else _largest(whole)
 
 
 def _compared(operations: list[Operation]) -> tuple[Operation, ...]:
@@ -143,7 +166,7 @@ def _compared(operations: list[Operation]) -> tuple[Operation, ...]:
         else:
             finding = finding or _load_finding(item, saves.get(item.first.path))
         found.append(Operation(item.parts, item.blocking_ns, item.total_ns, item.num_bytes, item.num_files,
-                               item.digest, item.outcome, finding))  # fmt: skip
+                               item.digest, item.outcome, item.read_ratio, finding))  # fmt: skip
     return tuple(found)
 
 
@@ -158,6 +181,8 @@ def _outcome_finding(item: Operation) -> str:
 def _load_finding(load: Operation, save: Operation | None) -> str:
     if save is not None and save.outcome != "ok":
         return f"the save it reads {'failed' if save.outcome == 'failed' else 'never ended'}"
+    if save is not None and None not in (load.num_bytes, save.num_bytes) and load.num_bytes != save.num_bytes:
+        return f"{load.num_bytes:,} bytes found, {save.num_bytes:,} were saved"
     for part in load.parts:
         if save is None or part.num_files is None or part.num_files != save.num_files:
             continue  # a part of the files: nothing to compare with
@@ -166,7 +191,7 @@ def _load_finding(load: Operation, save: Operation | None) -> str:
         if part.digest and save.digest is not None and int(part.digest, 16) != save.digest:
             return "the files are not those that were saved (digest)"
     written = load.first.world_size or (save.first.world_size if save else None)
-    is_shared = load.first.format == "dcp"
+    is_shared = load.first.format == SHARED
     if is_shared and written is not None and written != len(load.parts):
         return f"written by {written} ranks, read by {len(load.parts)}"
     return ""
@@ -177,7 +202,7 @@ def _times(told: Evidence, operations: tuple[Operation, ...], action: str) -> li
     scope, why = {"action": action}, f"no {action} that ended well was recorded"
     blocking = [item.blocking_ns for item in done if item.blocking_ns is not None]
     total = [item.total_ns for item in done if item.total_ns is not None]
-    sized = [(item.num_bytes, item.total_ns) for item in done if item.num_bytes is not None and item.total_ns]
+    sized = [(_moved(item), item.total_ns) for item in done if item.num_bytes is not None and item.total_ns]
     spent = sum(time for _, time in sized)
     speed = sum(size for size, _ in sized) * 1e9 / spent if spent else None
     no_size = why if not done else "the size of the files is not known"
@@ -186,6 +211,11 @@ def _times(told: Evidence, operations: tuple[Operation, ...], action: str) -> li
         told.measurement("checkpoint.total", _mean(total), scope, len(total), reason="" if total else why),
         told.measurement("checkpoint.bandwidth", speed, scope, len(sized), reason="" if speed is not None else no_size),
     ]
+
+
+def _moved(item: Operation) -> float:
+    """Bytes of the checkpoint that were written, or asked for by a load; each once, however many ranks read it."""
+    return (item.num_bytes or 0) * (1.0 if item.read_ratio is None else item.read_ratio)
 
 
 def _stall(run: Run, held: list[tuple[Any, ...]], is_seen: bool, coverage: float | None) -> Measurement:
@@ -235,6 +265,10 @@ def _optimum(
 def _sum(values: list[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if values and len(known) == len(values) else None
+
+
+def _largest(values: Sequence[Number | None]) -> Number | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _mean(values: list[int]) -> int | None:

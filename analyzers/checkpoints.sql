@@ -6,7 +6,8 @@ WITH told AS (
     FROM checkpoint),
 boots AS (SELECT proc, min(boot_id) AS boot_id FROM process GROUP BY proc)
 SELECT c.incarnation, c.proc, c.rank, c.step, c.global_step, c.action, c.mode, c.format, c.path, c.start_ns, c.blocking_end_ns, c.end_ns,
-    c.bytes, c.num_files, c.world_size, c.layout, c.digest, c.outcome, b.boot_id
+    c.bytes, c.num_files, c.world_size, c.layout, c.digest, c.outcome, b.boot_id,
+    c.whole_files, c.whole_bytes, c.read_ratio
 FROM told c LEFT JOIN boots b USING (proc) WHERE c.place = 1 OR c.record IS NULL
 ORDER BY c.start_ns, c.incarnation, c.rank, c.proc;
 

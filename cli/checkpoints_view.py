@@ -53,8 +53,14 @@ def _operation(item: Operation, longest_ns: int) -> tuple[Text, ...]:
         Text(duration(item.total_ns)),
         Text(_bar(item, longest_ns), style="cyan"),
         Text(first.path or NONE),
-        Text(item.finding, style=style),
+        Text("; ".join(filter(None, (item.finding, _part(item)))), style=style),
     )
+
+
+def _part(item: Operation) -> str:
+    """What a load took of the checkpoint, where that is not all."""
+    ratio = item.read_ratio
+    return "" if ratio is None or ratio >= 1 else f"{share(ratio)} of the stored bytes asked for"
 
 
 def _bar(item: Operation, longest_ns: int) -> str:

@@ -98,6 +98,28 @@ def test_what_went_wrong_is_found(build):
     ]  # fmt: skip
 
 
+def test_a_load_is_as_large_as_the_checkpoint_whatever_each_rank_opened(build):
+    for rank in (0, 1):
+        saved(build, rank, 50, 60, 60)
+        loaded(build, rank, 70, 80, num_files=1, bytes=900)
+    loaded(build, 0, 90, 100, whole_files=2, whole_bytes=2000, read_ratio=0.25)
+    loaded(build, 1, 90, 100)
+    loaded(build, 0, 110, 120, whole_files=2, whole_bytes=2001, read_ratio=1.0)
+    _, untold, some, other = answer(build).operations
+    assert (untold.num_files, untold.num_bytes, untold.read_ratio, untold.finding) == (None, None, None, "")
+    assert (some.num_files, some.num_bytes, some.read_ratio, some.finding) == (2, 2000, 0.25, "")
+    assert other.finding == "2,001 bytes found, 2,000 were saved"
+
+
+def test_ranks_that_share_a_file_of_its_own_count_it_once(build):
+    for rank in (0, 1):
+        saved(build, rank, 50, 60, 60, format="torch", bytes=1200)
+        loaded(build, rank, 70, 80, format="torch", bytes=1200, num_files=1)
+    found = answer(build)
+    assert [(item.num_files, item.num_bytes, item.finding) for item in found.operations] == [(1, 1200, "")] * 2
+    assert found.time("checkpoint.bandwidth", "load").value == 1200 / 0.010
+
+
 def test_restarts(build):
     # 0..9 in 1 s, killed; goes on at 7 after 500 ms: 7, 8, 9 are done again, then 10, 11
     steps(build, 0, [100] * 10, number=0)

@@ -12,7 +12,7 @@ import torch
 import torch.distributed.checkpoint
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 
-from rankscope.hooks import base
+from rankscope.hooks import base, checkpoint_extent
 from rankscope.schema.enums import code
 
 dcp: Any = torch.distributed.checkpoint  # torch re-exports its functions here without saying so
@@ -91,10 +91,37 @@ def test_a_save_and_a_load_equal_the_disk(log, tmp_path, act, form):
     assert load["bytes"] == save["bytes"] and load["num_files"] <= save["num_files"]
     for row in (save, load):
         assert (row["path"], row["format"], row["mode"], row["outcome"]) == (str(path), form, "sync", "ok")
+    if form == "dcp":
+        assert (load["whole_files"], load["whole_bytes"], load["read_ratio"]) == (*on_disk(path), 1.0)
         assert row["start_ns"] < row["blocking_end_ns"] == row["end_ns"]
     begun = [row for row in lines(log) if row["outcome"] == "unfinished"]
     assert len(begun) == 2 and all("end_ns" not in row for row in begun)
     assert log.spans() == [f"checkpoint:{form} save", f"checkpoint:{form} load"] and log.phase == 0
+
+
+def test_a_load_of_some_keys_says_which_share(log, tmp_path):
+    path = tmp_path / "checkpoint"
+    dcp.save(dict(STATE), checkpoint_id=path)
+    (path / "config.json").write_text("{}")
+    (path / "__7_0.distcp").write_bytes(b"left over from a larger world")
+    disk = on_disk(path)
+    dcp.load({"b": torch.empty_like(STATE["b"])}, checkpoint_id=path)
+    save, load = rows(log)
+    assert (load["whole_files"], load["whole_bytes"]) == (save["num_files"], save["bytes"])
+    assert disk[0] == load["whole_files"] + 2
+    lengths = {index.fqn: info.length for index, info in FileSystemReader(path).read_metadata().storage_data.items()}
+    assert load["read_ratio"] == lengths["b"] / (lengths["a"] + lengths["b"])
+
+
+def test_a_crowd_of_files_that_the_metadata_does_not_name_is_not_looked_at(log, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_extent, "MAX_UNNAMED", 1)
+    path = tmp_path / "checkpoint"
+    dcp.save(dict(STATE), checkpoint_id=path)
+    for writer in (3, 4):
+        (path / f"__{writer}_0.distcp").touch()
+    dcp.load(dict(STATE), checkpoint_id=path)
+    load = rows(log)[-1]
+    assert "whole_files" not in load and load["whole_bytes"] == on_disk(path)[1]
 
 
 class Slow(FileSystemWriter):

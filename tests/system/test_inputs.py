@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 
 from rankscope.analyzers.checkpoints import checkpoints
 from rankscope.analyzers.loading import loading
 from rankscope.analyzers.run import Run
+from rankscope.cli import main
 from rankscope.schema.sample_indices import digest, signed
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
@@ -77,31 +79,36 @@ def _check_batches(run, notes):
 
 
 @pytest.mark.parametrize("nproc", [1, 4])
-def test_rows_equal_the_disk(run_job, nproc):
+def test_rows_equal_the_disk(run_job, nproc, capsys, monkeypatch):
     run, out = run_job(nproc, "checkpoints")
     found = {(item.first.action, Path(item.first.path or "").name): item for item in checkpoints(run).operations}
-    assert set(found) == {
-        ("save", "sync"),
-        ("save", "async"),
-        ("load", "sync"),
-        ("save", "plain.pt"),
-        ("load", "plain.pt"),
-    }
+    shared = {("save", "sync"), ("save", "async"), ("load", "sync"), ("load", "async")}
+    by_one = {("save", "plain.pt"), ("load", "plain.pt"), ("save", "model.safetensors"),
+              *(("save", f"rank{rank}.pt") for rank in range(nproc))}  # fmt: skip
+    by_all = {("load", "rank0.pt"), ("load", "model.safetensors")}
+    assert set(found) == shared | by_one | by_all
     for (action, name), item in found.items():
-        files = sorted((out / name).iterdir()) if (out / name).is_dir() else [out / name]
-        if action == "save":
-            assert item.num_files == len(files)
-            assert item.num_bytes == sum(file.stat().st_size for file in files)
-            assert item.first.world_size == nproc
-        assert item.outcome == "ok" and item.finding == "" and len(item.parts) == (1 if name == "plain.pt" else nproc)
+        assert (item.num_files, item.num_bytes) == _on_disk(out / name)
+        assert item.outcome == "ok" and item.finding == ""
+        assert len(item.parts) == (1 if (action, name) in by_one else nproc)
+        assert action == "load" or item.first.world_size == nproc
         for part in item.parts:
             assert part.blocking_end_ns is not None and part.end_ns is not None
             assert part.start_ns < part.blocking_end_ns <= part.end_ns
-            assert name != "async" or part.end_ns > part.blocking_end_ns
-            assert (part.mode == "async") == (name == "async")
+            assert (part.mode == "async") == ((action, name) == ("save", "async"))
+            assert part.mode == "sync" or part.end_ns > part.blocking_end_ns
     assert found["save", "sync"].first.layout == found["save", "async"].first.layout == f"dp={nproc}"
     _check_load(found["load", "sync"], out / "sync", nproc)
+    _check_shares(found["load", "sync"], found["load", "async"], out / "async")
     assert run.rows("SELECT count(*) FROM checkpoint WHERE outcome <> 'ok'") == [(0,)]
+    monkeypatch.setenv("COLUMNS", "300")
+    assert main.run(["checkpoints", run.place.address]) == 0
+    _check_print(capsys.readouterr().out, found)
+
+
+def _on_disk(path):
+    files = list(path.iterdir()) if path.is_dir() else [path]
+    return len(files), sum(file.stat().st_size for file in files)
 
 
 def _check_load(load, folder, nproc):
@@ -113,3 +120,20 @@ def _check_load(load, folder, nproc):
         assert sizes[".metadata"] + sizes[f"__{part.rank}_0.distcp"] <= part.num_bytes <= sum(sizes.values())
         if part.num_files == len(sizes):
             assert part.num_bytes == sum(sizes.values())
+
+
+def _check_shares(whole, some, folder):
+    """All of one, of the other all but "b" and "n"."""
+    stored = FileSystemReader(folder).read_metadata().storage_data
+    lengths = {name: sum(info.length for index, info in stored.items() if index.fqn == name) for name in "wbn"}
+    assert whole.read_ratio == 1 and some.read_ratio == lengths["w"] / sum(lengths.values())
+    assert sum(part.whole_files is not None for part in (*whole.parts, *some.parts)) == 2
+
+
+def _check_print(text, found):
+    lines = [line.split() for line in text.splitlines()]
+    for (action, name), item in found.items():
+        mode = ["async"] if item.first.mode == "async" else []
+        begin = [action, *mode, item.first.format, str(len(item.parts)), str(item.num_files)]
+        assert any(line[1 : 1 + len(begin)] == begin for line in lines), (name, text)
+    assert "of the stored bytes asked for" in text

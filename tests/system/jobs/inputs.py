@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 import rankscope.auto  # noqa: F401  isort: skip
+import safetensors.torch
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint
@@ -65,10 +66,23 @@ def save(size, folder):
     dcp.save(state, checkpoint_id=f"{folder}/sync")
     dcp.async_save(state, checkpoint_id=f"{folder}/async").result()
     dcp.load(state, checkpoint_id=f"{folder}/sync")
+    dcp.load({"w": state["w"]}, checkpoint_id=f"{folder}/async")
+    torch.save({"rank": dist.get_rank()}, f"{folder}/rank{dist.get_rank()}.pt")
+    dist.barrier()
+    torch.load(f"{folder}/rank0.pt")
+    safetensors.torch.load_file(_by_rank_0(state, folder))
     if dist.get_rank() == 0:
         torch.save({"b": state["b"]}, f"{folder}/plain.pt")
         torch.load(f"{folder}/plain.pt")
     time.sleep(0.1)  # the future is done a moment before its callbacks are
+
+
+def _by_rank_0(state, folder):
+    path = f"{folder}/model.safetensors"
+    if dist.get_rank() == 0:
+        safetensors.torch.save_file({"b": state["b"]}, path)
+    dist.barrier()
+    return path
 
 
 def main():
