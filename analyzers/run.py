@@ -54,6 +54,8 @@ class Run:
     listing: Listing = field(init=False)
     unsealed: Unsealed = field(init=False)
     connection: duckdb.DuckDBPyConnection = field(init=False)
+    kept: dict[str, object] = field(default_factory=dict, init=False)
+    """What analyzers keep with temporary tables of `connection`: both are gone when the run is read anew."""
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
 
     @classmethod
@@ -133,6 +135,7 @@ class Run:
 
     def _read(self) -> None:
         self._stack.close()
+        self.kept.clear()
         listing = list_run(self.place) if self.place.is_there else Listing((), (), (), (), {})
         sealed = tuple(item for item in listing.sealed if item.path not in self.excluded)
         self.listing = Listing(sealed, listing.streams, listing.index, listing.faults, listing.document)

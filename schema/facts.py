@@ -173,6 +173,9 @@ CLOCK: Final = Table("clock", "fact", "a clock reading of one process", (
     count("maximum_error_ns", "the kernel's maximum error (adjtimex)", unit="ns"),
     Column("is_synchronised", "bool", "the kernel calls its clock synchronised"),
     count("store_round_trip_ns", "round trip to the job's store, where measured", unit="ns"),
+    Column("peer_boot_id", "string", "the host that answered in that round trip, where it told its clock"),
+    time("peer_monotonic_ns",
+         "that host's CLOCK_MONOTONIC at some moment of the round trip, which ended at monotonic_ns", ring=False),
 ), sort=("proc", "monotonic_ns"), key=("proc", "monotonic_ns"))  # fmt: skip
 
 FACTS: Final = (
