@@ -2,9 +2,7 @@
 
 from typing import Annotated, Final
 
-import typer
-
-from .arguments import JsonOption, RunArgument
+from .arguments import JsonOption, Option, RunArgument
 from .opening import opened
 from .printing import print_drawn
 
@@ -16,7 +14,7 @@ def command(
     run: RunArgument,
     json: JsonOption = False,
     fail_on_findings: Annotated[
-        bool, typer.Option("--fail-on-findings", help="Exit with 1 if a save failed, or a load found something else.")
+        bool, Option("--fail-on-findings", help="Exit with 1 if a save failed, or a load found something else.")
     ] = False,
 ) -> int:
     """Print every save and load, what they cost, and what restarts cost.

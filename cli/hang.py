@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
-from .arguments import JsonOption, RunArgument
+from .arguments import JsonOption, Option, RunArgument
 from .opening import opened
 from .printing import print_drawn
 
@@ -23,7 +21,7 @@ def command(
     json: JsonOption = False,
     patience: Annotated[
         float,
-        typer.Option(
+        Option(
             "--patience",
             metavar="SECONDS",
             envvar="RANKSCOPE_PATIENCE_SECONDS",
@@ -31,9 +29,7 @@ def command(
             help="How long an operation of a live run may be unfinished.",
         ),
     ] = 60.0,
-    fail_on_findings: Annotated[
-        bool, typer.Option("--fail-on-findings", help="Exit with 1 if something hangs.")
-    ] = False,
+    fail_on_findings: Annotated[bool, Option("--fail-on-findings", help="Exit with 1 if something hangs.")] = False,
 ) -> int:
     """Print which ranks everybody else waits for.
 

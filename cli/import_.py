@@ -7,11 +7,9 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from rankscope.schema.errors import InputError, UnreadableFile
 
-from .arguments import JsonOption
+from .arguments import Argument, JsonOption, Option
 from .printing import print_drawn, print_json
 
 if TYPE_CHECKING:
@@ -19,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def command(
-    format: Annotated[str, typer.Argument(metavar="FORMAT", help="What the files are; see above.")],  # noqa: A002
-    paths: Annotated[list[str], typer.Argument(metavar="PATHS", help="Files, or folders of them.")],
-    out: Annotated[str, typer.Option("-o", "--out", metavar="RUN", help="The run's folder; must not hold anything.")],
+    format: Annotated[str, Argument(metavar="FORMAT", help="What the files are; see above.")],  # noqa: A002
+    paths: Annotated[list[str], Argument(metavar="PATHS", help="Files, or folders of them.")],
+    out: Annotated[str, Option("-o", "--out", metavar="RUN", help="The run's folder; must not hold anything.")],
     rank_map: Annotated[
-        str, typer.Option("--rank-map", metavar="F", help="Ranks by file: lines NAME RANK, or a JSON object.")
+        str, Option("--rank-map", metavar="F", help="Ranks by file: lines NAME RANK, or a JSON object.")
     ] = "",
     classes: Annotated[
-        str, typer.Option("--classes", metavar="F", help="Own rules for kernel names: lines CLASS PATTERN.")
+        str, Option("--classes", metavar="F", help="Own rules for kernel names: lines CLASS PATTERN.")
     ] = "",
     json: JsonOption = False,
 ) -> None:

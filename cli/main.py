@@ -7,13 +7,14 @@ is quick.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Annotated, Final
-
-import typer
+from typing import Any, Final
 
 from rankscope.schema.errors import RankscopeError
+
+from .arguments import BadUsage
+from .command_line import HELP, HelpWanted, parameters, parse
 
 COMMANDS: Final = (
     "run", "doctor", "report", "checkpoints", "runs", "query", "schema", "manifest", "seal", "verify", "prune",
@@ -22,10 +23,8 @@ COMMANDS: Final = (
 """Each is a module of this package with a function `command`, whose docstring is the help."""
 _MODULES: Final = {"import": "import_"}
 """Where a module cannot have the command's name."""
+ABOUT: Final = "What a distributed training did: which rank, which cause, since when, how sure."
 FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130
-
-_UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
-"""click's, which typer carries with it or imports, depending on the version."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -36,51 +35,59 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """The exit status of one command line."""
     try:
-        status = _app(arguments)(arguments or ["--help"], standalone_mode=False, prog_name="rankscope")
+        status = _run(arguments)
         sys.stdout.flush()
-        return BAD_INPUT if not arguments else status if isinstance(status, int) else 0
+        return status
     except RankscopeError as error:
         return _one_line(str(error))
-    except _UsageError as error:
-        return _usage(error, arguments)
-    except typer.Exit as leaving:
-        return leaving.exit_code
-    except (BrokenPipeError, SystemExit):  # click and rich leave by SystemExit when the reader of a pipe has gone
+    except (BrokenPipeError, SystemExit):  # rich leaves by SystemExit when the reader of a pipe has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (typer.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:
+        if isinstance(error, BadUsage) or hasattr(error, "format_message"):  # the latter: typer's
+            return _usage(getattr(error, "format_message", error.__str__)(), arguments)
+        raise
 
 
-def _app(arguments: list[str]) -> typer.Typer:
-    app = typer.Typer(
-        name="rankscope", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )  # fmt: skip
-    app.callback()(_root)
-    for name in [arguments[0]] if arguments and arguments[0] in COMMANDS else COMMANDS:
-        app.command(name)(import_module(f".{_MODULES.get(name, name)}", __package__).command)
-    return app
-
-
-def _print_version(is_wanted: bool) -> None:
-    if is_wanted:
+def _run(arguments: list[str]) -> int:
+    first = arguments[0] if arguments else ""
+    if not arguments or first in HELP:
+        print(_overview())
+        return 0 if arguments else BAD_INPUT
+    if first == "--version":
         from importlib.metadata import version
 
         print(version("rankscope"))
-        raise typer.Exit
+        return 0
+    if first not in COMMANDS:
+        raise BadUsage(f"No such option: {first}" if first.startswith("-") else f"No such command '{first}'")
+    command = _command(first)
+    expected = parameters(command)
+    try:
+        given = parse(arguments[1:], expected)
+    except HelpWanted:
+        from .help import command_help
+
+        print(command_help(first, command, expected))
+        return 0
+    status = command(**given)
+    return status if isinstance(status, int) else 0
 
 
-def _root(
-    _: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
-    ] = False,
-) -> None:
-    """What a distributed training did: which rank, which cause, since when, how sure."""
+def _command(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = import_module(f".{_MODULES.get(name, name)}", __package__).command
+    return found
 
 
-def _usage(error: Exception, arguments: list[str]) -> int:
-    message = getattr(error, "format_message", lambda: str(error))()
+def _overview() -> str:
+    from .help import overview
+
+    return overview(ABOUT, ((name, _command(name)) for name in COMMANDS))
+
+
+def _usage(message: str, arguments: list[str]) -> int:
     command = f" {arguments[0]}" if arguments and arguments[0] in COMMANDS else ""
     return _one_line(f"{message.rstrip('.')}; see rankscope{command} --help")
 

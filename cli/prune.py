@@ -7,13 +7,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
 from rankscope.schema.errors import UnreadableFile
 from rankscope.schema.paths import RUNS_FOLDER
 from rankscope.tracer.settings import byte_size
 
-from .arguments import JsonOption
+from .arguments import Argument, BadUsage, JsonOption, Option
 from .printing import print_json
 from .words import size
 
@@ -22,14 +20,12 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def command(
-    folder: Annotated[str, typer.Argument(metavar="[DIR]", help="A folder of runs.")] = RUNS_FOLDER,
+    folder: Annotated[str, Argument(metavar="[DIR]", help="A folder of runs.")] = RUNS_FOLDER,
     older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="Delete runs not written to for so long: 12h, 30d, 4w.")
+        str, Option(metavar="AGE", help="Delete runs not written to for so long: 12h, 30d, 4w.")
     ] = "",
-    max_bytes: Annotated[
-        str, typer.Option(metavar="SIZE", help="Delete the oldest runs until the others fit: 500G.")
-    ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing, say what would be.")] = False,
+    max_bytes: Annotated[str, Option(metavar="SIZE", help="Delete the oldest runs until the others fit: 500G.")] = "",
+    dry_run: Annotated[bool, Option("--dry-run", help="Delete nothing, say what would be.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Delete old runs, and say which. It asks nothing, and leaves alone what still runs or is not a run.
@@ -61,18 +57,18 @@ def command(
 
 
 def _limits(older_than: str, max_bytes: str) -> tuple[int | None, int | None]:
-    """Written before (ns since 1970), and bytes. Raises BadParameter."""
+    """Written before (ns since 1970), and bytes. Raises BadUsage."""
     if not older_than and not max_bytes:
-        raise typer.BadParameter("say which runs: --older-than 30d, --max-bytes 500G, or both")
+        raise BadUsage("say which runs: --older-than 30d, --max-bytes 500G, or both")
     before_ns, most = None, None
     if older_than:
         match = _AGE.fullmatch(older_than.strip())
         if not match:
-            raise typer.BadParameter(f"--older-than {older_than}: use a number and one of s, m, h, d, w, such as 30d")
+            raise BadUsage(f"--older-than {older_than}: use a number and one of s, m, h, d, w, such as 30d")
         before_ns = time.time_ns() - int(float(match[1]) * _SECONDS[match[2]] * 1e9)
     if max_bytes:
         try:
             most = byte_size(max_bytes)
         except ValueError as error:
-            raise typer.BadParameter(f"--max-bytes {max_bytes}: {error}") from None
+            raise BadUsage(f"--max-bytes {max_bytes}: {error}") from None
     return before_ns, most

@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
-from .arguments import JsonOption, RunArgument
+from .arguments import Argument, BadUsage, JsonOption, Option, RunArgument
 from .printing import console
 
 if TYPE_CHECKING:
@@ -21,9 +19,9 @@ MAX_ROWS: Final = 100
 
 def command(
     run: RunArgument,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT statement; see rankscope schema.")],
+    sql: Annotated[str, Argument(metavar="SQL", help="One SELECT statement; see rankscope schema.")],
     json: JsonOption = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
+    csv: Annotated[bool, Option("--csv", help="Print comma-separated values.")] = False,
 ) -> None:
     """Answer one SELECT statement over the tables of a run.
 
@@ -33,7 +31,7 @@ def command(
     from rankscope.analyzers.run import Run
 
     if json and csv:
-        raise typer.BadParameter("--json and --csv exclude each other")
+        raise BadUsage("--json and --csv exclude each other")
     with Run.open(run) as opened:
         answer = query(opened, sql)
         if json:

@@ -12,14 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
 from rankscope.tracer.api import is_off
 from rankscope.tracer.python_command import python_command
 from rankscope.tracer.rank_or_not import CLAIM
 from rankscope.tracer.site import job_path
 from rankscope.tracer.telling import TOLD, told
 
+from .arguments import Argument
 from .child_process import NOT_EXECUTABLE, NOT_FOUND, die_of, run_command
 
 _BLIND: Final = {"S": "imports no sitecustomize", "I": "takes no PYTHONPATH", "E": "takes no PYTHONPATH"}
@@ -27,7 +26,7 @@ _BLIND: Final = {"S": "imports no sitecustomize", "I": "takes no PYTHONPATH", "E
 
 
 def command(
-    job: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command that starts the training.")],
+    job: Annotated[list[str], Argument(metavar="-- CMD...", help="The command that starts the training.")],
 ) -> int:
     """Run a training and observe it, without an edit of its script.
 

@@ -4,11 +4,9 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
 
-import typer
-
 from rankscope.schema.paths import RUNS_FOLDER
 
-from .arguments import JsonOption
+from .arguments import Argument, JsonOption
 from .printing import console, print_json
 from .words import NONE, size
 
@@ -17,7 +15,7 @@ _ENDLESS = 100_000
 
 
 def command(
-    folder: Annotated[str, typer.Argument(metavar="[DIR]", help="A folder of runs.")] = RUNS_FOLDER,
+    folder: Annotated[str, Argument(metavar="[DIR]", help="A folder of runs.")] = RUNS_FOLDER,
     json: JsonOption = False,
 ) -> None:
     """List the runs in a folder, newest first.

@@ -2,28 +2,26 @@
 
 from typing import Annotated, Any
 
-import typer
-
 from rankscope.schema.declare import Column, Table
 from rankscope.schema.enums import ENUMS
 from rankscope.schema.errors import InputError
 from rankscope.schema.tables import TABLES
 from rankscope.schema.version import ONTOLOGY_VERSION
 
-from .arguments import JsonOption
+from .arguments import Argument, BadUsage, JsonOption, Option
 from .printing import console, print_json
 
 
 def command(
-    table: Annotated[str, typer.Argument(metavar="[TABLE]", help="Only this table.")] = "", json: JsonOption = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    table: Annotated[str, Argument(metavar="[TABLE]", help="Only this table.")] = "", json: JsonOption = False,
+    markdown: Annotated[bool, Option("--markdown", help="Print Markdown.")] = False,
 ) -> None:  # fmt: skip
     """Print the tables, columns, units and meanings.
 
     Example: rankscope schema collective
     """
     if json and markdown:
-        raise typer.BadParameter("--json and --markdown exclude each other")
+        raise BadUsage("--json and --markdown exclude each other")
     if table and table not in TABLES:
         raise InputError(f"no table {table}; there are {', '.join(TABLES)}")
     tables = [TABLES[table]] if table else list(TABLES.values())

@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-import typer
-
 from rankscope.schema.errors import NoEvidence
 
-from .arguments import JsonOption, RunArgument
+from .arguments import JsonOption, Option, RunArgument
 from .opening import opened
 from .printing import print_drawn
 
@@ -15,7 +13,7 @@ def command(
     run: RunArgument,
     json: JsonOption = False,
     fail_on_findings: Annotated[
-        bool, typer.Option("--fail-on-findings", help="Exit with 1 if something slows the job down.")
+        bool, Option("--fail-on-findings", help="Exit with 1 if something slows the job down.")
     ] = False,
 ) -> int:
     """Print who slows the job down, and what that costs.

@@ -2,19 +2,17 @@
 
 from typing import Annotated
 
-import typer
-
-from .arguments import JsonOption
+from .arguments import Argument, BadUsage, JsonOption, Option
 from .opening import opened
 from .printing import print_drawn
 
 
 def command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Run directory, its address or id; with --hta, traces.")],
+    run: Annotated[str, Argument(metavar="RUN", help="Run directory, its address or id; with --hta, traces.")],
     hta: Annotated[
-        bool, typer.Option("--hta", help="RUN is a folder of Kineto traces: count as HolisticTraceAnalysis does.")
+        bool, Option("--hta", help="RUN is a folder of Kineto traces: count as HolisticTraceAnalysis does.")
     ] = False,
-    rank_map: Annotated[str, typer.Option("--rank-map", metavar="F", help="With --hta: ranks by file.")] = "",
+    rank_map: Annotated[str, Option("--rank-map", metavar="F", help="With --hta: ranks by file.")] = "",
     json: JsonOption = False,
 ) -> None:
     """Print the share of compute, exposed communication, exposed copies, other work and idle time of each rank.
@@ -29,7 +27,7 @@ def command(
         hta_command(run, rank_map, json)
         return
     if rank_map:
-        raise typer.BadParameter("--rank-map is for --hta; an imported run knows its ranks")
+        raise BadUsage("--rank-map is for --hta; an imported run knows its ranks")
     from rankscope.analyzers.time import times
 
     with opened(run) as asked:

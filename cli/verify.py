@@ -4,10 +4,8 @@ import sys
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
 from .addressing import address_of
-from .arguments import JsonOption, RunArgument
+from .arguments import JsonOption, Option, RunArgument
 from .printing import console, print_json
 from .words import count, size
 
@@ -20,7 +18,7 @@ def command(
     run: RunArgument,
     json: JsonOption = False,
     fail_on_findings: Annotated[
-        bool, typer.Option("--fail-on-findings", help="Exit with 1, not 2, if a file is damaged.")
+        bool, Option("--fail-on-findings", help="Exit with 1, not 2, if a file is damaged.")
     ] = False,
 ) -> int:
     """Compare every file of a run with its index.
