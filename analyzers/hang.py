@@ -21,6 +21,8 @@ from rankscope.schema.measurement import Measurement, Verdict
 
 from .evidence import Evidence
 from .groups import Group, ranks_in_words, read_groups
+from .hang_headlines import hang_headlines
+from .headline import Headline
 from .mismatch import Mismatch, mismatches
 from .run import Run
 from .statements import statement
@@ -93,6 +95,11 @@ class Hang:
     verdicts: tuple[Verdict, ...]
     measurements: tuple[Measurement, ...]
     groups: dict[str | None, Group] = field(repr=False)
+
+    @property
+    def headlines(self) -> tuple[Headline, ...]:
+        """Each verdict; the first one with the operation that everybody waits in."""
+        return hang_headlines(self)
 
 
 @dataclass(frozen=True, slots=True)

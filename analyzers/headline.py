@@ -11,6 +11,8 @@ CRITICAL, WARNING, INFO = 2, 1, 0
 _CRITICAL_KINDS: Final = frozenset({"hang", "mismatch", "dead_rank"})
 """Verdicts of these kinds mean that the job does not go on; the others, that it is slower than it could be."""
 NOTHING: Final = "nothing"
+UNDECIDED: Final = 0.5
+"""Confidence of a verdict that says what cannot be decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,19 @@ def verdict_headline(verdict: Verdict, command: str) -> Headline:
 
 
 def worst_first(headlines: list[Headline]) -> tuple[Headline, ...]:
-    """The worst first; of those as bad, what is surer; else in the order given."""
-    return tuple(
-        sorted(headlines, key=lambda item: (-item.level, -(1 if item.confidence is None else item.confidence)))
-    )
+    """The worst first; of those as bad: conclusions, observations, what is undecided; else in the order given."""
+    return tuple(sorted(headlines, key=lambda item: (-item.level, _place(item.confidence))))
+
+
+def percent(share: float) -> str:
+    """0.1234 is 12.3 %."""
+    return f"{100 * share:.1f} %"
+
+
+def _place(confidence: float | None) -> float:
+    if confidence is None:
+        return 1.0
+    return 2.0 if confidence <= UNDECIDED else 1.0 - confidence
 
 
 def _level(verdict: Verdict) -> int:

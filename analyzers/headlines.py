@@ -69,9 +69,8 @@ def _unfinished(brief: Brief, coverage: Coverage, communication: Communication) 
     # the one that somebody has not issued explains the others, which may merely be complete without our knowing
     for item in sorted(communication.unfinished, key=lambda item: not _absent(item)):
         if brief.about.is_running or gone & set(item.ranks) or gone & set(item.group.members):
-            found.append(
-                Headline(WARNING if brief.about.is_running else CRITICAL, _in_flight(item, brief.about.is_running))
-            )
+            level = WARNING if brief.about.is_running else CRITICAL
+            found.append(Headline(level, _in_flight(item, brief.about.is_running), "hang"))
             break
     failed = sum(item.num_failed for item in communication.operations)
     if failed:
@@ -98,7 +97,9 @@ def _capture(coverage: Coverage) -> list[Headline]:
     found = []
     if coverage.faults:
         found.append(
-            Headline(WARNING, f"{_count(len(coverage.faults), 'file')} could not be used, see capture quality.")
+            Headline(
+                WARNING, f"{_count(len(coverage.faults), 'file')} could not be used, see capture quality.", "verify"
+            )
         )
     found += _spooled(coverage)
     if number := coverage.num_strangers:
@@ -164,7 +165,11 @@ def _waiting(communication: Communication) -> list[Headline]:
         return []
     level = WARNING if float(share) >= MUCH_WAITING else INFO
     return [
-        Headline(level, f"Ranks spend {100 * float(share):.1f} % of their steps in host-visible waits for collectives.")
+        Headline(
+            level,
+            f"Ranks spend {100 * float(share):.1f} % of their steps in host-visible waits for collectives.",
+            "time",
+        )
     ]
 
 

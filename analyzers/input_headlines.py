@@ -9,6 +9,7 @@ from .loading import Loading
 MUCH_STALLED: Final = 0.1
 """Share of the time in which the training waits for data, or is held up by checkpoints, that is worth a warning."""
 MAX_PATHS: Final = 3
+_CHECKPOINTS: Final = "checkpoints"
 
 
 def input_headlines(loading: Loading, checkpoints: Checkpoints) -> list[Headline]:
@@ -42,9 +43,10 @@ def _samples(loading: Loading) -> list[Headline]:
 
 def _outcomes(checkpoints: Checkpoints) -> list[Headline]:
     found = [item for item in checkpoints.operations if item.finding]
-    told = [Headline(_level(item), _said(item)) for item in found[:MAX_PATHS]]
+    told = [Headline(_level(item), _said(item), _CHECKPOINTS) for item in found[:MAX_PATHS]]
     more = len(found) - MAX_PATHS
-    return [*told, Headline(WARNING, f"{more} more findings about checkpoints.")] if more > 0 else told
+    rest = Headline(WARNING, f"{more} more findings about checkpoints.", _CHECKPOINTS)
+    return [*told, rest] if more > 0 else told
 
 
 def _level(item: Operation) -> int:
@@ -62,4 +64,4 @@ def _held_up(checkpoints: Checkpoints) -> list[Headline]:
     value = checkpoints.stall.value
     if value is None or float(value) < MUCH_STALLED:
         return []
-    return [Headline(WARNING, f"Checkpoints hold the training up {float(value):.0%} of its time.")]
+    return [Headline(WARNING, f"Checkpoints hold the training up {float(value):.0%} of its time.", _CHECKPOINTS)]

@@ -13,13 +13,17 @@ Cannot see: pipelines whose spans tell no stage.
 from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from rankscope.schema.measurement import Measurement
+from rankscope.schema.measurement import Measurement, Verdict
 
 from .evidence import Evidence
+from .headline import INFO, WARNING, Headline, percent
 from .run import Run
 from .statements import statement
+
+MUCH_BUBBLE: Final = 0.05
+"""Share of a pipeline's time in bubbles beyond what its schedule costs that is worth a warning."""
 
 
 class RankStep(NamedTuple):
@@ -73,10 +77,30 @@ class Pipeline:
         told = [item for rank in self.ranks for item in (rank.idle, rank.bubble, *rank.bubbles)]
         return (self.mean_bubble, self.ideal, self.imbalance, *told)
 
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """None: what makes a stage late is the question of `stragglers`."""
+        return ()
+
+    @property
+    def headlines(self) -> tuple[Headline, ...]:
+        """How much is bubble, against what the schedule costs, and on which rank most."""
+        if self.mean_bubble.value is None:
+            return ()
+        bubble, ideal = float(self.mean_bubble.value), self.ideal.value
+        worst = max(self.ranks, key=lambda item: float(item.bubble.value or 0))
+        against = "" if ideal is None else f", its schedule costs {percent(float(ideal))}"
+        uneven = f", uneven stages {percent(self.due_to_imbalance)}" if self.due_to_imbalance else ""
+        most = f"most on rank {worst.rank} (stage {worst.stage}): {percent(float(worst.bubble.value or 0))}"
+        is_much = ideal is None or bubble - float(ideal) >= MUCH_BUBBLE
+        text = f"The pipeline stands still {percent(bubble)} of the time in bubbles{against}{uneven}; {most}."
+        return (Headline(WARNING if is_much else INFO, text, "pipeline"),)
+
 
 def pipeline(run: Run, coverage: float | None = None) -> Pipeline | None:
     """The bubbles; None where no span tells a stage, or only one stage does."""
-    rows = [RankStep(*row) for row in run.rows(statement("pipeline", "rank_steps"))]
+    ((num_stages,),) = run.rows(statement("pipeline", "stages"))
+    rows = [RankStep(*row) for row in run.rows(statement("pipeline", "rank_steps"))] if num_stages > 1 else []
     if len({row.stage for row in rows}) < 2:
         return None
     windows = _windows(rows)

@@ -1,3 +1,7 @@
+-- name: stages
+-- Stages that spans tell: asked first, since it costs nothing where there are none.
+SELECT CAST(count(DISTINCT stage) AS BIGINT) FROM span WHERE stage IS NOT NULL;
+
 -- name: rank_steps
 -- Per process and step: its own begin and end, the union of its compute spans, and that of compute, data waits, checkpoints and
 -- waits in data-parallel groups; the micro-batches it computed.

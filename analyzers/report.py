@@ -1,6 +1,6 @@
 """The first report: the run in brief, what to know first, communication, phases and the quality of the capture."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rankscope.schema.measurement import Measurement, Verdict
@@ -11,7 +11,7 @@ from .communication import Communication, communication
 from .coverage import Coverage, coverage
 from .device_headlines import device_headlines
 from .devices import Devices, devices
-from .headline import Headline, worst_first
+from .headline import UNDECIDED, Headline, worst_first
 from .headlines import headlines, verdicts
 from .host import Hosts, hosts
 from .host_headlines import host_headlines
@@ -22,6 +22,7 @@ from .network import Network, network
 from .numerics import Numerics, numerics
 from .numerics_headlines import numerics_headlines
 from .phases import Phases, phases
+from .questions import FINDINGS, Finding
 from .run import Run
 from .storage import Storage, storage
 
@@ -44,12 +45,18 @@ class Report:
     loading: Loading
     checkpoints: Checkpoints
     numerics: Numerics
+    findings: tuple[Finding, ...]
     headlines: tuple[Headline, ...]
     verdicts: tuple[Verdict, ...]
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """Every number of the report."""
+        """Every number of the report, each once: some are told by two analyzers."""
+        every = (*self._of_sections, *(item for finding in self.findings for item in finding.measurements))
+        return tuple({(item.name, repr(item.scope)): item for item in reversed(every)}.values())[::-1]
+
+    @property
+    def _of_sections(self) -> tuple[Measurement, ...]:
         return (
             *self.brief.measurements,
             *self.phases.measurements,
@@ -81,6 +88,7 @@ class Report:
             "run": run,
             "measurements": [item.as_json() for item in self.measurements],
             "verdicts": [item.as_json() for item in self.verdicts],
+            "headlines": [asdict(item) for item in self.headlines],
         }
 
 
@@ -101,12 +109,26 @@ def _report(run: Run) -> Report:
     nics, machines, mounts = network(run, share), hosts(run, share), storage(run, share)
     batches, saved = loading(run, share), checkpoints(run, share)
     numbers = numerics(run, share)
+    findings = tuple(finding for question in FINDINGS if (finding := question.ask(run, share)) is not None)
     said = [
         *headlines(short, quality, talk, where), *host_headlines(machines, nics), *device_headlines(gpus, held),
         *numerics_headlines(numbers), *input_headlines(batches, saved),
     ]  # fmt: skip
     return Report(
         run.place.address, run.digest, short, quality, talk, where, held, gpus, nics, machines, mounts, batches, saved,
-        numbers,
-        worst_first(said), verdicts(short, quality),
+        numbers, findings, _gathered(said, findings), _concluded(verdicts(short, quality), findings),
     )  # fmt: skip
+
+
+def _gathered(said: list[Headline], findings: tuple[Finding, ...]) -> tuple[Headline, ...]:
+    """All headlines, the worst first. What an analyzer looked at closely, and decided, is not said a second time."""
+    found = [item for finding in findings for item in finding.headlines]
+    closer = {item.command for item in found if item.confidence is None or item.confidence > UNDECIDED}
+    return worst_first([*found, *(item for item in said if not item.command or item.command not in closer)])
+
+
+def _concluded(own: tuple[Verdict, ...], findings: tuple[Finding, ...]) -> tuple[Verdict, ...]:
+    """All verdicts; of two about the same ranks the one that rests on more."""
+    found = [item for finding in findings for item in finding.verdicts]
+    known = {(item.kind, item.ranks) for item in found}
+    return (*(item for item in own if (item.kind, item.ranks) not in known), *found)

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rankscope.schema.kernel_classes import looks_like_communication
-from rankscope.schema.measurement import Measurement
+from rankscope.schema.measurement import Measurement, Verdict
 
 from .evidence import Evidence
+from .headline import Headline
 from .run import Row, Run
 from .statements import statement
+from .time_headlines import time_headlines
 
 ANALYZER: Final = "time"
 DEVICE, HOST, CUDA_HOST = "device", "host", "cuda_host"
@@ -74,6 +76,16 @@ class Times:
     def measurements(self) -> tuple[Measurement, ...]:
         """All of them, by rank."""
         return tuple(item for timeline in self.timelines for item in timeline.measurements.values())
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """None: a division of time blames nobody."""
+        return ()
+
+    @property
+    def headlines(self) -> tuple[Headline, ...]:
+        """How much is exposed and idle, where devices tell it."""
+        return tuple(time_headlines(self))
 
 
 def times(run: Run, coverage: float | None = None) -> Times:

@@ -14,7 +14,7 @@ differ from the usual ones are left out.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ from rankscope.schema.errors import NoEvidence
 from rankscope.schema.measurement import Measurement, Verdict
 
 from .evidence import Evidence
+from .headline import INFO, NOTHING, Headline, verdict_headline
 from .replay import CLIP, EMBEDDING, GATHER, LAYERNORM, P2P, SCATTER, Graph, Op, Times, build, last_begin
 from .run import Run
 from .statements import statement
@@ -64,6 +65,22 @@ class WhatIf:
         return (self.slowdown, self.replay_error, self.share_worst_workers, self.share_last_stage, *self.by_dp_rank,
                 *self.by_stage, *self.by_op, *self.by_worker)  # fmt: skip
 
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdict, if there is one."""
+        return () if self.verdict is None else (self.verdict,)
+
+    @property
+    def headlines(self) -> tuple[Headline, ...]:
+        """The verdict with what it costs, or why there is none."""
+        if self.verdict is None:
+            return (Headline(INFO, f"No verdict on stragglers from the replay: {self.reason}.", "stragglers"),)
+        said = verdict_headline(self.verdict, "stragglers")
+        if self.verdict.kind == NOTHING or self.slowdown.value is None:
+            return (said,)
+        slow = f"A step takes {float(self.slowdown.value):.2f} times as long as without stragglers"
+        return (replace(said, text=f"{said.text} {slow}, over {self.num_steps:,} steps."),)
+
 
 @dataclass(frozen=True, slots=True)
 class _Job:
@@ -92,8 +109,9 @@ class _Job:
 
 def what_if(run: Run, coverage: float | None = None) -> WhatIf | None:
     """The replay; None where no row tells a stage and a role, so that the question does not arise."""
-    rows = run.rows(statement("what_if", "operations"))
-    told = Evidence(run, "what_if", "analyzers.what_if", ("span", "collective", "step", "process"), coverage,
+    sql = statement("what_if", "operations")
+    rows = run.rows(sql)
+    told = Evidence(run, "what_if", sql, ("span", "collective", "step", "process"), coverage,
                     window="counted steps", predicate="rows that tell stage and role")  # fmt: skip
     if not any(row[4] in _COMMUNICATION for row in rows) or len({row[2] for row in rows}) < 2:
         return None

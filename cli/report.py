@@ -2,18 +2,14 @@
 
 from typing import Annotated
 
-import typer
-
-from .arguments import JsonOption, RunArgument
+from .arguments import JsonOption, Option, RunArgument
 from .printing import console, print_json
 
 
 def command(
     run: RunArgument,
     json: JsonOption = False,
-    fail_on_findings: Annotated[
-        bool, typer.Option("--fail-on-findings", help="Exit with 1 if something is wrong.")
-    ] = False,
+    fail_on_findings: Annotated[bool, Option("--fail-on-findings", help="Exit with 1 if something is wrong.")] = False,
 ) -> int:
     """Print what to know about a run, worst first.
 
@@ -21,7 +17,7 @@ def command(
 
     Example: rankscope report rankscope-runs/my-run
     """
-    from rankscope.analyzers.headline import CRITICAL
+    from rankscope.analyzers.headline import CRITICAL, NOTHING
     from rankscope.analyzers.report import report
     from rankscope.analyzers.run import Run
 
@@ -33,5 +29,7 @@ def command(
         from .report_view import draw
 
         draw(found, console())
-    is_bad = bool(found.verdicts) or any(headline.level == CRITICAL for headline in found.headlines)
+    is_bad = any(verdict.kind != NOTHING for verdict in found.verdicts) or any(
+        headline.level == CRITICAL for headline in found.headlines
+    )
     return int(fail_on_findings and is_bad)

@@ -98,7 +98,10 @@ def _owners(about: About) -> list[str]:
 
 def _headline(headline: Headline) -> Text:
     mark, style = _MARKS[headline.level]
-    return Text.assemble((f"{mark} ", style), (headline.text, style if headline.level == CRITICAL else ""))
+    sure = "" if headline.confidence is None else f" ({100 * headline.confidence:.0f} % sure)"
+    closer = f" → rankscope {headline.command}" if headline.command else ""
+    text = (headline.text, style if headline.level == CRITICAL else "")
+    return Text.assemble((f"{mark} ", style), text, (sure + closer, "dim"))
 
 
 def _steps(brief: Brief) -> RenderableType:

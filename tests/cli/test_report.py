@@ -44,7 +44,7 @@ def test_a_report_with_everything_wrong(rankscope: Command, tmp_path: Path, snap
 def test_json_has_the_form_of_the_definitions(rankscope: Command, tmp_path: Path) -> None:
     ran = rankscope("report", str(healthy_run(tmp_path / "run")), "--json")
     document = json.loads(ran.out)
-    assert list(document) == ["run", "measurements", "verdicts"] and document["run"]["run_id"] == "run-1"
+    assert list(document) == ["run", "measurements", "verdicts", "headlines"] and document["run"]["run_id"] == "run-1"
     for item in document["measurements"]:
         assert {"name", "value", "unit", "scope", "n", "interval", "provenance"} <= set(item)
         assert item["unit"] == CATALOGUE[item["name"]].unit

@@ -1,0 +1,120 @@
+"""Every question that can be asked of a run, and which measurements answer it: what `report` and `explain` go through.
+
+A question is a function (run, coverage) -> its answer, or None where it does not arise. One whose tables have no row is
+not asked, so it costs nothing. `FINDINGS` are asked by the report beside its own sections: they tell verdicts and
+headlines, and each has a command that looks closer. A new analyzer is one line here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+from rankscope.schema.errors import NoEvidence
+from rankscope.schema.measurement import Measurement, Verdict
+
+from .brief import brief
+from .checkpoints import checkpoints
+from .communication import communication
+from .coverage import coverage
+from .devices import devices
+from .hang import hang
+from .headline import Headline
+from .host import hosts
+from .loading import loading
+from .memory import memory
+from .network import network
+from .numerics import numerics
+from .phases import phases
+from .pipeline import pipeline
+from .run import Run
+from .storage import storage
+from .time import times
+
+
+class Answer(Protocol):
+    """What every analyzer returns."""
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All of them, in the order in which they are printed."""
+        ...
+
+
+class Finding(Answer, Protocol):
+    """What an analyzer returns that concludes something."""
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Its conclusions."""
+        ...
+
+    @property
+    def headlines(self) -> tuple[Headline, ...]:
+        """What a person should know of it first, in few sentences."""
+        ...
+
+
+_AnswerT_co = TypeVar("_AnswerT_co", bound=Answer, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[_AnswerT_co]):
+    """One analyzer. answers: its measurements' names, or what they begin with. tables: without a row in each of them
+    it does not arise.
+    """
+
+    name: str
+    function: Callable[[Run, float | None], _AnswerT_co | None]
+    answers: tuple[str, ...]
+    tables: tuple[str, ...] = ()
+
+    def ask(self, run: Run, share: float | None) -> _AnswerT_co | None:
+        """The answer; None where the question does not arise, or the rows do not suffice for it."""
+        if not all(run.size(table).num_rows for table in self.tables):
+            return None
+        try:
+            return self.function(run, share)
+        except NoEvidence:
+            return None
+
+    def may_answer(self, measurement: str) -> bool:
+        """It gives measurements of that name."""
+        return measurement.startswith(self.answers)
+
+
+def _coverage(run: Run, _: float | None) -> Answer:
+    return coverage(run)
+
+
+def _what_if(run: Run, share: float | None) -> Finding | None:
+    from .what_if import what_if  # loads numpy
+
+    return what_if(run, share)
+
+
+SECTIONS: Final[tuple[Question[Answer], ...]] = (
+    Question("coverage", _coverage, ("capture.",)),
+    Question("brief", brief, ("step.", "numerics.skipped_steps")),
+    Question("phases", phases, ("time.phase",)),
+    Question("communication", communication, ("collective.", "time.host_wait", "ratio.host_wait")),
+    Question("memory", memory, ("memory.",)),
+    Question("devices", devices, ("device.", "energy.")),
+    Question("network", network, ("network.",)),
+    Question("host", hosts, ("host.", "process.")),
+    Question("storage", storage, ("storage.",)),
+    Question("loading", loading, ("data.",)),
+    Question("checkpoints", checkpoints, ("checkpoint.", "recovery.")),
+    Question("numerics", numerics, ("numerics.",)),
+)
+"""What the report has a section for."""
+
+FINDINGS: Final[tuple[Question[Finding], ...]] = (
+    Question("hang", hang, ("collective.unfinished",), ("collective", "process")),
+    Question("what_if", _what_if, ("straggler.",), ("collective", "span", "step")),
+    Question("pipeline", pipeline, ("pipeline.",), ("span",)),
+    Question("time", times, ("time.", "ratio.")),
+)
+"""What the report asks beside."""
+
+
+QUESTIONS: Final[tuple[Question[Answer], ...]] = (*SECTIONS, *FINDINGS)
