@@ -11,7 +11,8 @@ RankscopeError
     ├── NewerOntology                 written by a newer major version of the ontology
     ├── UnreadableFile                truncated, foreign or forbidden file
     ├── QueryError                    the SQL was refused or failed
-    └── NoEvidence                    the question needs rows that the run does not have
+    ├── NoEvidence                    the question needs rows that the run does not have
+    └── MissingExtra                  a package that only some commands need is not installed
 """
 
 
@@ -61,3 +62,7 @@ class QueryError(InputError):
 
 class NoEvidence(InputError):
     """The question needs rows that the run does not have."""
+
+
+class MissingExtra(InputError):
+    """What was asked for needs a package that is not installed; the message says which extra brings it."""

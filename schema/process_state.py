@@ -65,6 +65,10 @@ class ProcessState:
     is_tmpfs: bool | None = None
     joins: list[Join] = field(default_factory=list)
     names: Names = field(default_factory=Names)
+    groups: dict[int, Row] = field(default_factory=dict)
+    """The last line about each group, by the number that the process's records have for it."""
+    run_row: Row = field(default_factory=dict)
+    """What it said of its run (rank 0 does); empty if it said nothing."""
     hooks: dict[str, HookState] = field(default_factory=dict)
     rows: list[JournalRow] = field(default_factory=list)
     num_lines: int = 0
@@ -151,6 +155,7 @@ class ProcessState:
         body = line.body
         if line.kind == "group":
             self.names.groups[int(body["id"])] = str(body["group_id"])
+            self.groups[int(body["id"])] = body
             if body.get("member_starts"):
                 self._row("process_group", {"created_ns": line.time_ns, **body})
         elif line.kind == "hook":
@@ -162,6 +167,7 @@ class ProcessState:
         elif line.kind == "clock":
             self._row("clock", {"monotonic_ns": line.time_ns, **body})
         elif line.kind == "run":
+            self.run_row = body
             self._row("run", body)
         elif line.kind == "row":
             self._row(str(body["table"]), dict(body["row"]))

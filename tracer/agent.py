@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -34,10 +34,14 @@ from .launch import take_lock
 from .launch_folders import clean, remove_stale
 from .node_samplers import NodeSamplers
 from .one_place import OnePlace
+from .otlp.wanted import wanted
 from .run_writer import AgentIdentity, RunWriter
 from .settings import from_environment
 from .step_pace import StepPace
 from .tidying import tidy
+
+if TYPE_CHECKING:
+    from .otlp.exporter import Exporter
 
 TICK_SECONDS: Final = 0.8
 DRAIN_NS: Final = 1_600_000_000
@@ -50,15 +54,16 @@ SEALING_SECONDS: Final = 1.5
 """Time for merging files at the end; what is not merged by then stays in several files."""
 
 PLACE_HOOK: Final = "agent.place"
-"""In `capture`, which keeps one word per hook: this one stands beside the agent's other notes."""
+EXPORT_HOOK: Final = "agent.otlp"
+"""In `capture`, which keeps one word per hook: these stand beside the agent's other notes."""
 
 _log = logging.getLogger("rankscope.agent")
 
 
 class NodeAgent:
-    """The agent of one launch folder."""
+    """The agent of one launch folder. exports: live, to where the OTEL_* variables say, if they do."""
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, *, exports: bool = False) -> None:
         self.folder = Path(folder)
         self._drains: dict[str, ProcessDrain] = {}
         self._writers: dict[RunRef, RunWriter] = {}
@@ -72,6 +77,7 @@ class NodeAgent:
         self._samplers = NodeSamplers(paths.hash63(self._token))
         self._budget_bytes, self._pace = _budget_bytes(), StepPace()
         self._one_place = OnePlace()
+        self._exporter = _exporter(self._token) if exports else None
 
     def run(self, stop: threading.Event) -> None:
         """Work until the last local rank has been gone for a while, or `stop` is set. Blocks."""
@@ -80,6 +86,8 @@ class NodeAgent:
             self._work(stop)
         finally:
             self._samplers.stop()
+            if self._exporter is not None:
+                self._exporter.finish()
 
     def _work(self, stop: threading.Event) -> None:
         while True:
@@ -132,9 +140,10 @@ class NodeAgent:
                 continue
             writer = self._writer(self._runs[path], drain)
             if not drain.is_alive or not writer.is_stuck:
-                batches.setdefault(writer.run, []).append(drain.read(now, not drain.is_alive))
+                batches.setdefault(writer.run, []).append(self._read(drain, writer.run, now))
         self._set_pace(batches)
         sampled = self._samplers.take(now)
+        self._export(sampled)
         for run, writer in self._writers.items():
             writer.add(batches.get(run, []))
             if not writer.is_stuck:
@@ -144,6 +153,22 @@ class NodeAgent:
             self._look_for_rank_0(writer, now)
             if writer.seal(now):
                 self._forget_finished(writer.run)
+
+    def _read(self, drain: ProcessDrain, run: RunRef, now: int) -> Batch:
+        batch = drain.read(now, not drain.is_alive)
+        if self._exporter is not None:
+            self._exporter.saw(run, drain.state, batch, drain.is_finished)
+        return batch
+
+    def _export(self, sampled: dict[RunRef, list[PlacedRow]]) -> None:
+        if self._exporter is None:
+            return
+        for run, rows in sampled.items():
+            self._exporter.sampled(run, rows)
+        for text in self._exporter.news() if self._writers else []:
+            _log.warning("%s", text)
+            for writer in self._writers.values():
+                self._tell(writer, EXPORT_HOOK, text)
 
     def _look_for_rank_0(self, writer: RunWriter, now: int) -> None:
         """Say once, in the run's own files, that this node's are not where those of rank 0 are."""
@@ -211,6 +236,9 @@ class NodeAgent:
         """Finish every run, look again under the lock, and go; False if somebody came meanwhile."""
         deadline = time.monotonic() + SEALING_SECONDS
         sampled = self._samplers.take(time.monotonic_ns(), is_last=True)
+        self._export(sampled)
+        if self._exporter is not None:
+            self._exporter.flush()
         for run in list(self._writers):
             writer = self._writers.pop(run)
             writer.add([Batch(rows=sampled.get(run, []))])
@@ -292,11 +320,23 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda _number, _frame: stop.set())
     _be_small()
     remove_stale(options.folder)
-    NodeAgent(options.folder).run(stop)
+    NodeAgent(options.folder, exports=True).run(stop)
     os.close(lock)
     if not stop.is_set():
         tidy(options.folder, lambda folder, over: NodeAgent(folder).run(over))
     return 0
+
+
+def _exporter(token: str) -> "Exporter | None":
+    """What exports live; None where nobody asked for it, and nothing of it is loaded."""
+    asked = wanted(os.environ)
+    if not asked.is_anything:
+        return None
+    from .otlp.exporter import Exporter
+
+    exporter = Exporter(asked, os.environ, token)
+    exporter.start()
+    return exporter
 
 
 def _budget_bytes() -> int | None:

@@ -1,0 +1,169 @@
+"""Our values and spans as the SDK's own data, and the SDK's exporters: the only file that imports OpenTelemetry.
+
+Built by hand and given straight to an exporter: no provider, no global, no processor, no thread of the SDK's. Points of
+the past and spans of the past keep their times. opentelemetry-sdk 1.25 or later.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, TraceFlags
+from opentelemetry.trace.status import Status, StatusCode
+
+from .instruments import Instrument
+from .meter import Snapshot
+from .resources import SCHEMA_URL
+from .series import HistogramValue, Point
+from .span import Span
+from .wanted import GRPC
+
+Sent = tuple[Mapping[str, Any], Span]
+
+
+class Export(Protocol):
+    """Sends what it was made for. True: it arrived."""
+
+    def __call__(self, data: Any, /) -> bool: ...
+
+
+def metrics_export(kind: str, protocol: str, is_delta: bool) -> Export:
+    """For `Snapshot`s. kind: otlp or console. Raises ImportError where the protocol's package is missing."""
+    exporter = _metric_exporter(kind, protocol)
+    temporality = AggregationTemporality.DELTA if is_delta else AggregationTemporality.CUMULATIVE
+
+    def export(snapshot: Snapshot) -> bool:
+        return exporter.export(metrics_data(snapshot, temporality)) is MetricExportResult.SUCCESS
+
+    return export
+
+
+def spans_export(kind: str, protocol: str, timeout_s: float | None = None) -> Export:
+    """For lists of spans, each with its resource. timeout_s: of one request; None as the variables say."""
+    exporter = _span_exporter(kind, protocol, timeout_s)
+
+    def export(spans: Sequence[Sent]) -> bool:
+        return exporter.export(readable_spans(spans)) is SpanExportResult.SUCCESS
+
+    return export
+
+
+def metrics_data(snapshot: Snapshot, temporality: AggregationTemporality) -> MetricsData:
+    """A snapshot as the SDK has it."""
+    return MetricsData([
+        ResourceMetrics(
+            Resource(dict(run.resource), SCHEMA_URL),
+            [ScopeMetrics(_scope(), _metrics(run.points, snapshot.time_ns, temporality), SCHEMA_URL)],
+            SCHEMA_URL,
+        )
+        for run in snapshot.runs
+    ])  # fmt: skip
+
+
+def readable_spans(spans: Iterable[Sent]) -> list[ReadableSpan]:
+    """Spans as the SDK has them."""
+    scope = _scope()
+    resources: dict[int, Resource] = {}
+    made = []
+    for resource, span in spans:
+        held = resources.get(id(resource))
+        if held is None:
+            held = resources[id(resource)] = Resource(dict(resource), SCHEMA_URL)
+        made.append(ReadableSpan(
+            span.name, _context(span.trace_id, span.span_id),
+            _context(span.trace_id, span.parent_id) if span.parent_id else None, held, dict(span.attributes),
+            links=[Link(_context(link.trace_id, link.span_id), dict(link.attributes)) for link in span.links],
+            status=Status(StatusCode.ERROR, span.error) if span.error else Status(), start_time=span.start_ns,
+            end_time=span.end_ns, instrumentation_scope=scope,
+        ))  # fmt: skip
+    return made
+
+
+def _metric_exporter(kind: str, protocol: str) -> MetricExporter:
+    if kind == "console":
+        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
+
+        return ConsoleMetricExporter()
+    if protocol == GRPC:
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
+
+        return GrpcExporter()
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return OTLPMetricExporter()
+
+
+def _span_exporter(kind: str, protocol: str, timeout_s: float | None) -> SpanExporter:
+    if kind == "console":
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+        return ConsoleSpanExporter()
+    if protocol == GRPC:
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+
+        return GrpcExporter(timeout=timeout_s)
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter(timeout=timeout_s)
+
+
+def _metrics(points: Iterable[Point], now_ns: int, temporality: AggregationTemporality) -> list[Metric]:
+    by_instrument: dict[Instrument, list[Point]] = defaultdict(list)
+    for point in points:
+        by_instrument[point.instrument].append(point)
+    return [Metric(instrument.name, instrument.doc, instrument.unit, _data(instrument, found, now_ns, temporality))
+            for instrument, found in by_instrument.items()]  # fmt: skip
+
+
+def _data(
+    instrument: Instrument, points: list[Point], now_ns: int, temporality: AggregationTemporality
+) -> Gauge | Sum | Histogram:
+    if instrument.kind == "histogram":
+        return Histogram([_histogram(point, now_ns) for point in points], temporality)
+    numbers = [NumberDataPoint(dict(point.attributes), point.start_ns, now_ns, _number(point)) for point in points]
+    if instrument.kind == "gauge":
+        return Gauge(numbers)
+    is_counter = instrument.kind == "counter"
+    return Sum(numbers, temporality if is_counter else AggregationTemporality.CUMULATIVE, is_counter)
+
+
+def _number(point: Point) -> int | float:
+    assert not isinstance(point.value, HistogramValue)
+    return point.value
+
+
+def _histogram(point: Point, now_ns: int) -> HistogramDataPoint:
+    value = point.value
+    assert isinstance(value, HistogramValue)
+    return HistogramDataPoint(
+        dict(point.attributes), point.start_ns, now_ns, value.num, value.total, value.counts, point.instrument.bounds,
+        value.least, value.most,
+    )  # fmt: skip
+
+
+def _scope() -> InstrumentationScope:
+    from importlib.metadata import version
+
+    return InstrumentationScope("rankscope", version("rankscope"), SCHEMA_URL)
+
+
+def _context(trace_id: int, span_id: int) -> SpanContext:
+    return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))

@@ -1,0 +1,140 @@
+"""One signal on its way to one endpoint: a thread of its own, so that an endpoint that hangs holds up nothing else.
+
+Metrics are cumulative, so only the newest snapshot waits; of spans at most MAX_SPANS do, the newest are dropped beyond
+it and counted. The SDK's exporter tries again by itself until its timeout; what it gives up, spans, is sent again
+later. One line for each change of state, never one for each failure; the SDK's own log lines of these threads are kept
+back and become the reason in ours. Never waits for anybody: the threads are daemons and `finish` joins for a while.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+MAX_SPANS: Final = 20_000
+CHUNK: Final = 512
+"""Spans of one request: about 150 kB."""
+PREFIX: Final = "rankscope-otlp-"
+_LOGGERS: Final = ("opentelemetry", "urllib3", "requests")
+
+
+class Sender:
+    """The way of one signal. make: gives what sends (imports the SDK: called in the thread). say: takes one line."""
+
+    def __init__(self, signal: str, place: str, make: Callable[[], Callable[[Any], bool]],
+                 say: Callable[[str], None]) -> None:  # fmt: skip
+        self.num_dropped = 0
+        self._signal, self._place, self._make, self._say = signal, place, make, say
+        self._condition = threading.Condition()
+        self._snapshot: Any = None
+        self._spans: list[Any] = []
+        self._is_over, self._is_fine = False, True
+        self._reasons = _Reasons(PREFIX + signal)
+        self._thread = threading.Thread(target=self._work, name=PREFIX + signal, daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def offer(self, snapshot: Any) -> None:
+        """A snapshot of metrics; it takes the place of one that still waits."""
+        with self._condition:
+            self._snapshot = snapshot
+            self._condition.notify()
+
+    def add(self, spans: list[Any]) -> None:
+        """Further spans."""
+        with self._condition:
+            room = max(0, MAX_SPANS - len(self._spans))
+            self.num_dropped += max(0, len(spans) - room)
+            self._spans += spans[:room]
+            self._condition.notify()
+
+    def finish(self, deadline_s: float) -> None:
+        """Send what waits, until `deadline_s` (time.monotonic()) at most."""
+        with self._condition:
+            self._is_over = True
+            self._condition.notify()
+        self._thread.join(max(0.0, deadline_s - time.monotonic()))
+        self._reasons.remove()
+
+    def _work(self) -> None:
+        try:
+            send = self._make()
+            self._reasons.install()
+        except Exception as error:  # noqa: BLE001 (the SDK's: of a wrong variable, a missing package)
+            self._say(f"otlp: no {self._signal} are exported: {_one_line(error)}")
+            return
+        while True:
+            with self._condition:
+                while self._snapshot is None and not self._spans and not self._is_over:
+                    self._condition.wait()
+                snapshot, self._snapshot = self._snapshot, None
+                spans, self._spans = self._spans[:CHUNK], self._spans[CHUNK:]
+                if snapshot is None and not spans:
+                    return
+            self._send(send, snapshot, spans)
+
+    def _send(self, send: Callable[[Any], bool], snapshot: Any, spans: list[Any]) -> None:
+        for data in (snapshot, spans):
+            if data:
+                try:
+                    is_fine = send(data)
+                except Exception as error:  # noqa: BLE001 (whatever an exporter raises, the job must not feel it)
+                    is_fine = False
+                    self._reasons.last = _one_line(error)
+                self._note(is_fine)
+                if not is_fine and data is spans and not self._is_over:
+                    self._again(spans)
+
+    def _again(self, spans: list[Any]) -> None:
+        with self._condition:
+            room = max(0, MAX_SPANS - len(self._spans))
+            self.num_dropped += max(0, len(spans) - room)
+            self._spans = spans[:room] + self._spans
+            if not self._is_over:  # the exporter may have given up at once: no busy loop
+                self._condition.wait(1.0)
+
+    def _note(self, is_fine: bool) -> None:
+        if is_fine == self._is_fine:
+            return
+        self._is_fine = is_fine
+        if is_fine:
+            self._say(f"otlp: {self._signal} arrive at {self._place} again")
+        else:
+            why = f": {self._reasons.last}" if self._reasons.last else ""
+            self._say(f"otlp: {self._signal} do not arrive at {self._place}{why}; the run directory has everything")
+
+
+class _Reasons(logging.Filter):
+    """Keeps what the SDK logs in one thread back, and remembers the last of it."""
+
+    def __init__(self, thread: str) -> None:
+        super().__init__()
+        self.last, self._thread = "", thread
+        self._held: list[logging.Logger] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for records of the thread."""
+        if record.threadName != self._thread:
+            return True
+        if record.levelno >= logging.WARNING:
+            self.last = _one_line(record.getMessage())
+        return False
+
+    def install(self) -> None:
+        """On every logger that the SDK has made by now: those above them never see the filter."""
+        for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _LOGGERS]:
+            logger = logging.getLogger(name)
+            logger.addFilter(self)
+            self._held.append(logger)
+
+    def remove(self) -> None:
+        """Take it back."""
+        for logger in self._held:
+            logger.removeFilter(self)
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())[:200]
