@@ -1,20 +1,27 @@
 """The process groups of a run, with members unfolded from their run-length code and a name that people recognise."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from .run import Run
 from .statements import statement
 
+_MESH: Final = "mesh_"
+"""What torch's DeviceMesh puts before the names of its dimensions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One group. label: its mesh dimension or description with its members, unique in the run."""
+    """One group. label: its mesh dimension or description with its members, unique in the run. kind: the same without
+    the members, what groups of one dimension have in common ("tp"; "dp shard" where a mesh calls it so).
+    """
 
     group_id: str
     label: str
     backend: str
     size: int | None
     members: tuple[int, ...]
+    kind: str = "unknown group"
 
     @classmethod
     def unknown(cls, group_id: str | None) -> "Group":
@@ -38,7 +45,8 @@ def read_groups(run: Run) -> dict[str | None, Group]:
                 else f"{label} {group_id[:8]}"
             )
         taken.add(label)
-        found[group_id] = Group(group_id, label, backend or "", size, members)
+        kind = _kind(_label(dimension, description, size, world, ()), dimension, description)
+        found[group_id] = Group(group_id, label, backend or "", size, members, kind)
     return found
 
 
@@ -59,6 +67,12 @@ def ranks_in_words(ranks: tuple[int, ...]) -> str:
         parts.append(str(ranks[i]) if j == i else f"{ranks[i]}-{ranks[j]}" if j > i + 1 else f"{ranks[i]}, {ranks[j]}")
         i = j + 1
     return ", ".join(parts)
+
+
+def _kind(label: str, dimension: str | None, description: str | None) -> str:
+    """With the name that the job's mesh has for the dimension, where that is another one."""
+    name = (description or "").removeprefix(_MESH) if (description or "").startswith(_MESH) else ""
+    return label if name in ("", label, dimension) or label == "world" else f"{label} {name}"
 
 
 def _label(

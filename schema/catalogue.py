@@ -27,7 +27,7 @@ _MATCH = ("collective.group_id", "collective.seq", *_OPERATION)
 _STEP = ("step.start_ns", "step.end_ns")
 _STAGED = ("span.stage", "span.chunk", "span.microbatch", *_WORK)
 _HOOKS = ("capture.num_calls", "capture.num_timed_calls", "capture.timed_ns", "capture.timed_ns_squared")
-_GROUP_OP = ("group", "op", "size_class", "statistic", "incarnation")
+_GROUP_OP = ("group", "group_id", "group_kind", "num_groups", "op", "size_class", "statistic", "incarnation")
 _TIMELINE = ("rank", "device", "incarnation")
 _SAVE = ("checkpoint.action", "checkpoint.start_ns", "checkpoint.blocking_end_ns", "checkpoint.end_ns")
 
@@ -93,6 +93,9 @@ _ENTRIES: Final = (
           "bytes of the operation / collective.transfer", (*_MATCH, "collective.bytes_in"),
           _GROUP_OP, "training.collective.bandwidth"),
     Entry("collective.end_skew", "ns", "latest minus earliest completion of the matched operation", _MATCH, _GROUP_OP),
+    Entry("collective.wait_caused", "ns",
+          "what all others waited for one rank, in matched operations in which it was last beyond doubt", _MATCH,
+          ("rank",)),
     Entry("network.bytes", "bytes", "bytes that the node's NICs sent and received", ("nic_sample.rx_bytes",
           "nic_sample.tx_bytes"), ("node", "nic", "direction")),
     Entry("network.step_bytes", "bytes",
@@ -122,6 +125,12 @@ _ENTRIES: Final = (
     Entry("straggler.lateness_own", "ns", "lateness from the rank's own work since its last synchronisation", _MATCH,
           ("rank",), "training.rank.lag"),
     Entry("straggler.lateness_inherited", "ns", "lateness from waits suffered in other groups", _MATCH, ("rank",)),
+    Entry("straggler.wait", "ns", "union of the rank's waits for the last arrival at operations it shares with others",
+          _MATCH, ("rank",)),
+    Entry("straggler.blame", "ns", "all ranks' waits that fall on this one, inherited lateness handed on to its source",
+          _MATCH, ("rank",)),
+    Entry("straggler.cost", "ns", "by how much sooner each step's last rank would have arrived without these ranks",
+          _MATCH, ("ranks", "first_step", "last_step")),
     Entry("straggler.slowdown", "1", "replayed time / ideal replayed time", (*_MATCH, *_STAGED),
           ("whole job", "dp_rank", "stage", "op", "worker")),
     Entry("straggler.share_worst_workers", "1",
