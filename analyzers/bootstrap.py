@@ -41,6 +41,12 @@ class Resampled:
         width = -(-len(found) // _LONGEST)
         return cls(found[: len(found) // width * width].reshape(-1, width).mean(axis=1) if width > 1 else found)
 
+    @classmethod
+    def of_ratio(cls, above: Floats, below: Floats) -> "Resampled":
+        """A series whose mean is sum(above) / sum(below) and whose standard error is that of this ratio, linearised."""
+        ratio = above.sum() / below.sum()
+        return cls.of(ratio + (above - ratio * below) / below.mean())
+
     @cached_property
     def mean(self) -> float:
         """Of the series."""
@@ -75,32 +81,42 @@ class Resampled:
         return length * float(np.mean((means - self.mean) ** 2))
 
 
-def interval_of_ratio(above: Resampled, below: Resampled, level: float = LEVEL) -> tuple[float, float] | None:
-    """Interval of mean(above) / mean(below), two independent series, on the scale of its logarithm.
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """variance: of the logarithm of a mean; freedom: degrees of freedom of that variance."""
 
-    None where either has fewer than MIN_STEPS values or a mean that is not positive.
-    """
-    if min(len(above.values), len(below.values)) < MIN_STEPS or min(above.mean, below.mean) <= 0:
-        return None
-    return _around(math.log(above.mean / below.mean), (above, below), level)
+    variance: float
+    freedom: float
+
+    @classmethod
+    def of(cls, series: Resampled) -> "Uncertainty | None":
+        """None for a series that is too short or whose mean is not positive."""
+        if len(series.values) < MIN_STEPS or series.mean <= 0:
+            return None
+        return cls((series.standard_error / series.mean) ** 2, series.freedom)
+
+
+def interval_of_ratio(above: Resampled, below: Resampled, level: float = LEVEL) -> tuple[float, float] | None:
+    """Interval of mean(above) / mean(below), two independent series; None where `Uncertainty.of` is."""
+    one, other = Uncertainty.of(above), Uncertainty.of(below)
+    return None if one is None or other is None else interval_around(above.mean / below.mean, (one, other), level)
 
 
 def interval_of_mean(series: Resampled, level: float = LEVEL) -> tuple[float, float] | None:
-    """Interval of a positive mean; None where the series is too short or its mean is not positive."""
-    if len(series.values) < MIN_STEPS or series.mean <= 0:
-        return None
-    return _around(math.log(series.mean), (series,), level)
+    """Interval of a positive mean; None where `Uncertainty.of` is."""
+    found = Uncertainty.of(series)
+    return None if found is None else interval_around(series.mean, (found,), level)
 
 
-def _around(centre: float, parts: tuple[Resampled, ...], level: float) -> tuple[float, float]:
-    variances = [(part.standard_error / part.mean) ** 2 for part in parts]
-    total = sum(variances)
+def interval_around(value: float, parts: Sequence[Uncertainty], level: float = LEVEL) -> tuple[float, float]:
+    """Interval of a product or ratio of independent means, on the scale of its logarithm."""
+    total = sum(part.variance for part in parts)
     if total == 0:
-        return math.exp(centre), math.exp(centre)
+        return value, value
     # Welch and Satterthwaite: the degrees of freedom of a sum of variances
-    freedom = total**2 / sum(variance**2 / part.freedom for variance, part in zip(variances, parts, strict=True))
-    half = student((1 + level) / 2, freedom) * math.sqrt(total)
-    return math.exp(centre - half), math.exp(centre + half)
+    freedom = total**2 / sum(part.variance**2 / part.freedom for part in parts)
+    factor = math.exp(student((1 + level) / 2, freedom) * math.sqrt(total))
+    return value / factor, value * factor
 
 
 def student(share: float, freedom: float) -> float:
@@ -129,7 +145,7 @@ def optimal_block_length(values: Floats) -> float:
     if long_run == 0:
         return 1.0
     length = (2 * slope**2 / (4 / 3 * long_run**2)) ** (1 / 3) * num ** (1 / 3)
-    return max(1.0, min(length, math.ceil(min(3 * math.sqrt(num), num / 3))))
+    return float(max(1.0, min(length, math.ceil(min(3 * math.sqrt(num), num / 3)))))
 
 
 def _last_significant(centred: Floats, covariances: Floats, lags: int) -> int:
