@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from rankscope.schema.errors import NewerOntology, UnreadableFile
-from rankscope.schema.paths import INDEX, LIVE, REPLACES, RUN_FILE, parse_stream_name
+from rankscope.schema.paths import INDEX, LIVE, REPLACES, RUN_FILE, TRUTH, parse_stream_name
 from rankscope.schema.tables import TABLES
 from rankscope.schema.version import readable
 
@@ -85,7 +85,7 @@ def list_run(place: Place) -> Listing:
     infos = _walk(place)
     sealed, streams, faults, index = [], [], [], []
     for relative, info in infos:
-        if relative == RUN_FILE or _NOT_DATA.search(relative):
+        if relative in (RUN_FILE, TRUTH) or _NOT_DATA.search(relative):
             continue
         if (stream := _stream(relative, info)) is not None:
             streams.append(stream)

@@ -1,8 +1,5 @@
 """`rankscope import FORMAT PATHS -o RUN`: foreign traces become an ordinary run."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +8,7 @@ from rankscope.schema.errors import InputError, UnreadableFile
 
 from .arguments import Argument, JsonOption, Option
 from .printing import print_drawn, print_json
+from .progress import progress_bar
 
 if TYPE_CHECKING:
     from rankscope.tracer.importers.request import FileReport, Imported, Importer
@@ -44,7 +42,7 @@ def command(
     importer = _importer(format)
     ranks = read_rank_map(rank_map) if rank_map else {}
     rules = Classes(_text(classes), classes) if classes else Classes()
-    with _bar() as progress:
+    with progress_bar() as progress:
         found = importer(Request(tuple(paths), out, ranks, rules, progress))
     if json:
         print_json(asdict(found))
@@ -68,26 +66,6 @@ def _text(path: str) -> str:
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFile(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-
-
-@contextmanager
-def _bar() -> "Iterator[Callable[[str, int, int], None]]":
-    """A progress bar on the terminal, if there is one to look at."""
-    if not sys.stderr.isatty():
-        yield lambda path, num_read, num_bytes: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def show(path: str, num_read: int, num_bytes: int) -> None:
-            if path not in tasks:
-                tasks[path] = bar.add_task(path.rpartition("/")[2], total=num_bytes)
-            bar.update(tasks[path], completed=num_read)
-
-        yield show
 
 
 def _draw(found: "Imported") -> None:

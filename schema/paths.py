@@ -2,6 +2,7 @@
 
 Run directory:
     run.json                                          run id, ontology version
+    truth.json                                        what was planted, in a synthetic run only
     <table>/incarnation=<n>/node=<node>/<k>.parquet   facts and readings, sealed
     <table>/<node>.parquet                            entities, sealed
     live/node=<node>/<table>.<incarnation>.<k>.arrows facts, Arrow IPC streams not sealed yet
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 RUN_FILE: Final = "run.json"
+TRUTH: Final = "truth.json"
+"""In a synthetic run: what was planted. No evidence: no reader looks at it."""
 LIVE: Final = "live"
 INDEX: Final = "index"
 RUNS_FOLDER: Final = "rankscope-runs"
