@@ -1,43 +1,47 @@
 """What watching a data loader costs: the hook's share of the loader's time, over a data set of 10 million samples.
 
-The same loader with and without the hook, epochs of NUM_BATCHES batches interleaved; the ratio of medians, and the
-time inside the hook by its own clocks over the loader's time. The samples are the lightest that make sense (one row of
-a tensor, collated), so a real data set's share is smaller.
+Inside the same pass the loader's calls are timed from outside the hook and from inside it (the loader's own code); the
+difference is the hook's, the batch's row and digest and all. Printed is the lowest tenth over the batches, since on a
+busy machine the others are interrupted. The data sets: a TensorDataset of 10 million samples of 1 KiB, collated by
+default, without workers and with two; and, for the limits, samples that cost nothing (one row of 64 numbers out of a
+list of tensors) and samples that take 100 us to make (a light decoding). With workers the loader's time is what the
+training waits for.
 """
 
 import statistics
-import time
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from overhead_collectives import MemoryRecorder
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from rankscope.hooks import data_loading
 from rankscope.hooks.base import now_ns
 
-SIZE, NUM_BATCHES, ROUNDS = 10_000_000, 40, 10
-SAMPLE_SECONDS = (0.0, 100e-6)
-"""What one sample costs beyond a row of a tensor: nothing, and a light decoding."""
+SIZE, ROUNDS = 10_000_000, 5
+NUM_SAMPLES: int = 100_000
+"""Read in one pass, in at least 20 batches."""
+SLOW_SAMPLE_NS = 100_000
 
 
 class Rows(Dataset[torch.Tensor]):
-    """SIZE rows of 64 numbers, of which 1,000 are in memory."""
+    """SIZE rows of 64 numbers, of which 1,000 are in memory; each takes `sample_ns` to make."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds_ns = seconds * 1e9
-        self.rows = torch.randn(1000, 64)
+    def __init__(self, sample_ns: int) -> None:
+        self.sample_ns = sample_ns
+        self.rows: list[torch.Tensor] = list(torch.randn(1000, 64))
 
     def __len__(self) -> int:
         return SIZE
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if self.seconds_ns:
-            until = now_ns() + self.seconds_ns
-            while now_ns() < until:
-                pass
+        until = now_ns() + self.sample_ns
+        while self.sample_ns and now_ns() < until:
+            pass
         return self.rows[index % 1000]
 
 
@@ -54,68 +58,81 @@ class Part(Sampler[int]):
         return self.num
 
 
-def spent_ns(loader: DataLoader[torch.Tensor]) -> int:
-    """Time inside the loader over one pass."""
-    begin = now_ns()
-    for _ in loader:
-        pass
-    return now_ns() - begin
+class Clock:
+    """Time spent in the calls of one attribute of the loaders' iterators, ns; one sum for each batch."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.spent = name, 0
+
+    def put(self, undo: ExitStack) -> None:
+        """Around whatever the attribute is now."""
+        original: Callable[..., Any] = getattr(_BaseDataLoaderIter, self.name)
+
+        def call(iterator: Any) -> Any:
+            begin = now_ns()
+            try:
+                return original(iterator)
+            finally:
+                self.spent += now_ns() - begin
+
+        setattr(_BaseDataLoaderIter, self.name, call)
+        undo.callback(setattr, _BaseDataLoaderIter, self.name, original)
+
+    def take(self) -> int:
+        """What was spent since the last call."""
+        spent, self.spent = self.spent, 0
+        return spent
 
 
-def measure(order: list[int], batch_size: int, seconds: float) -> None:
-    """Print one line for a batch size and a cost of a sample, s."""
-    num = NUM_BATCHES if not seconds else 10
-    loader = DataLoader(Rows(seconds), batch_size, sampler=Part(order, batch_size * num))
-    bare, watched, inside = list[int](), list[int](), list[int]()
-    for _ in range(ROUNDS if not seconds else 3):
-        bare.append(spent_ns(loader))
+def measure(name: str, loader: DataLoader[Any]) -> None:
+    """Print one line."""
+    loads, hooks = list[int](), list[int]()
+    for _ in range(ROUNDS):
+        inner, outer = ([Clock(name) for name in ("__next__", "_next_index")] for _ in range(2))
         with ExitStack() as undo:
+            for clock in inner:
+                clock.put(undo)
             data_loading.install(MemoryRecorder(), undo)
-            undo.callback(_clocked(data_loading.LoaderWatch, inside))
-            watched.append(spent_ns(loader))
-    a_batch, hook = statistics.median(bare) / num / 1e3, statistics.median(inside) / 1e3
-    ratio = statistics.median(watched) / statistics.median(bare)
-    print(
-        f"{batch_size:>8,} {seconds * 1e6:>10.0f} {a_batch:>12,.0f} {hook:>9.1f} {hook / a_batch:>9.2%} {ratio:>8.3f}"
+            for clock in outer:
+                clock.put(undo)
+            _pass(loader, inner, outer, loads, hooks)
+    load, hook = (statistics.quantiles(values, n=10)[0] / 1e3 for values in (loads, hooks))
+    print(f"{name:<34} {loader.num_workers:>7} {loader.batch_size or 1:>6,} {load:>10,.0f} {hook:>8.1f} "
+          f"{hook / load:>8.2%}", flush=True)  # fmt: skip
+
+
+def _pass(
+    loader: DataLoader[Any], inner: list[Clock], outer: list[Clock], loads: list[int], hooks: list[int]
+) -> None:  # fmt: skip
+    """One pass: the loader's own time for each batch, and the hook's. The first batch starts the workers."""
+    batches = iter(loader)
+    next(batches)
+    for clock in (*inner, *outer):
+        clock.take()
+    for _ in batches:
+        (own, own_index), (whole, whole_index) = ([clock.take() for clock in clocks] for clocks in (inner, outer))
+        hook = whole - own + (whole_index - own_index)  # the index is drawn inside the loader's own code
+        hooks.append(hook)
+        loads.append(whole - hook)
+
+
+def main() -> None:
+    """All cases."""
+    torch.set_num_threads(1)
+    order = torch.randperm(SIZE).tolist()
+    tensors = TensorDataset(torch.randn(1, 256).expand(SIZE, 256))
+    cases: tuple[tuple[str, Dataset[Any], int, int], ...] = (
+        ("TensorDataset, 1 KiB a sample", tensors, 0, NUM_SAMPLES),
+        ("TensorDataset, 1 KiB a sample", tensors, 2, NUM_SAMPLES),
+        ("100 us a sample", Rows(SLOW_SAMPLE_NS), 0, NUM_SAMPLES // 20),
+        ("a sample that costs nothing", Rows(0), 0, NUM_SAMPLES),
     )
-
-
-def _clocked(owner: type, spent: list[int]) -> Callable[[], None]:
-    """Clocks around the two calls of the hook that come with every batch; their sum for each batch goes to `spent`.
-
-    Medians, since on a busy machine some calls are interrupted. Call the result to take the clocks out.
-    """
-    originals = {name: getattr(owner, name) for name in ("drew", "handed_over")}
-    drew = [0]
-
-    def wrap(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            begin = time.monotonic_ns()
-            result = original(*args, **kwargs)
-            took = time.monotonic_ns() - begin
-            if name == "drew":
-                drew[0] = took
-            else:
-                spent.append(drew[0] + took)
-            return result
-
-        return call
-
-    for name, original in originals.items():
-        setattr(owner, name, wrap(name, original))
-
-    def restore() -> None:
-        for name, original in originals.items():
-            setattr(owner, name, original)
-
-    return restore
+    print(f"{SIZE:,} samples; lowest tenth over batches")
+    print(f"{'data set':<34} {'workers':>7} {'batch':>6} {'loader us':>10} {'hook us':>8} {'share':>8}")
+    for name, data, workers, num in cases:
+        for size in map(int, sys.argv[1:] or ("32", "256", "1024", "4096")):
+            measure(name, DataLoader(data, size, sampler=Part(order, max(num, 20 * size)), num_workers=workers))
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    permutation = torch.randperm(SIZE).tolist()
-    print(f"{SIZE:,} samples, medians over batches and interleaved passes; sample: its own cost")
-    print(f"{'batch':>8} {'sample us':>10} {'loader us':>12} {'hook us':>9} {'share':>9} {'ratio':>8}")
-    for cost in SAMPLE_SECONDS:
-        for size in (32, 256, 1024, 4096):
-            measure(permutation, size, cost)
+    main()

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final
 
-from rankscope.schema import sample_indices
 from rankscope.schema.errors import HookUnavailable
 from rankscope.schema.ring import layout_of
+from rankscope.schema.sample_indices import MODULUS
 
-from .base import Guard, Recorder, claim, now_ns, patch
+from .base import UNTIMED_MASK, Guard, Recorder, claim, now_ns, patch
 from .dynamo import hide_our_code
 from .loader_epochs import Epoch
 
@@ -32,6 +32,8 @@ MAX_LOADERS: Final = 256
 """Loaders told apart; later ones are "(other)"."""
 _OTHER: Final = "(other)"
 _LAYOUT: Final = layout_of("sample_batch")
+_HALF: Final = MODULUS >> 1
+"""Digests from here on are negative as the int64 that tables hold."""
 
 
 class _Loader:
@@ -66,22 +68,27 @@ class LoaderWatch:
     def handed_over(self, iterator: Any, asked_ns: int, depth: int, before: Any) -> int:
         """A batch was handed over that was asked for at `asked_ns`, when `depth` were ready. Returns the wait, ns."""
         got_ns = now_ns()
+        wait_ns, recorder = got_ns - asked_ns, self._recorder
         epoch = self._epochs.get(id(iterator)) or self._start(iterator, 0)
-        num_samples, digest = epoch.handed_over(_number(iterator, before))
+        num_workers = iterator._num_workers
+        if num_workers:
+            num_samples, digest = epoch.handed_over(_number(iterator, before))
+        else:
+            num_samples, digest = epoch.handed_over()
         epoch.end_ns = got_ns
         # In the order of the layout.
-        self._recorder.write(
-            _LAYOUT, got_ns, sample_indices.signed(digest), got_ns - asked_ns, self._recorder.step, epoch.number,
-            epoch.loader, num_samples, depth, iterator._num_workers,
+        recorder.write(
+            _LAYOUT, got_ns, digest if digest < _HALF else digest - MODULUS, wait_ns, recorder.step, epoch.number,
+            epoch.loader, num_samples, depth, num_workers,
         )  # fmt: skip
         self._guard.count_row()
-        return got_ns - asked_ns
+        return wait_ns
 
     def failed(self, iterator: Any, before: Any) -> None:
         """The call raised: that batch is lost, the epoch may go on."""
         epoch = self._epochs.get(id(iterator))
         if epoch is not None:
-            epoch.handed_over(_number(iterator, before))
+            epoch.handed_over(*((_number(iterator, before),) if iterator._num_workers else ()))
             epoch.num_batches -= 1
 
     def end(self, iterator: Any, *, is_exhausted: bool) -> None:
@@ -188,15 +195,16 @@ def _told(guard: Guard, tell: Callable[[Any], None], iterator: Any) -> None:
 
 
 def _wrap_index(original: Callable[..., Any], watch: LoaderWatch, guard: Guard) -> Callable[..., Any]:
-    recorder = guard.recorder
+    recorder, drew = guard.recorder, watch.drew
 
     def next_index(iterator: Any) -> Any:
         key = original(iterator)
         if guard.is_off or not recorder.is_on:
             return key
-        entered = guard.enter()
+        guard.calls = calls = guard.calls + 1  # as `enter` does, for a call less
+        entered = 0 if calls & UNTIMED_MASK else guard.sample()
         try:
-            watch.drew(iterator, key)
+            drew(iterator, key)
         except Exception as error:  # noqa: BLE001
             guard.failed(error)
         if entered:
@@ -207,13 +215,14 @@ def _wrap_index(original: Callable[..., Any], watch: LoaderWatch, guard: Guard) 
 
 
 def _wrap_next(original: Callable[..., Any], watch: LoaderWatch, guard: Guard) -> Callable[..., Any]:
-    recorder = guard.recorder
+    recorder, handed_over = guard.recorder, watch.handed_over
 
     def next_batch(iterator: Any) -> Any:
         if guard.is_off or not recorder.is_on:
             return original(iterator)
-        entered = guard.enter()
-        before, depth = _before(iterator), _depth(iterator)
+        guard.calls = calls = guard.calls + 1  # as `enter` does, for a call less
+        entered = 0 if calls & UNTIMED_MASK else guard.sample()
+        before, depth = (_before(iterator), _depth(iterator)) if iterator._num_workers else (None, -1)
         asked_ns = now_ns()
         try:
             batch = original(iterator)
@@ -222,7 +231,7 @@ def _wrap_next(original: Callable[..., Any], watch: LoaderWatch, guard: Guard) -
             raise
         if not guard.is_off:
             try:
-                wait_ns = watch.handed_over(iterator, asked_ns, depth, before)
+                wait_ns = handed_over(iterator, asked_ns, depth, before)
                 if entered:
                     guard.leave(entered, wait_ns)
             except Exception as error:  # noqa: BLE001
@@ -266,9 +275,7 @@ def _before(iterator: Any) -> Any:
 
 
 def _number(iterator: Any, before: Any) -> int:
-    """The number of the batch that was just handed over."""
-    if iterator._num_workers == 0:
-        return 0
+    """The number of the batch that was just handed over by workers."""
     if before is not None:
         return next(iter(before - set(iterator._task_info)), -1)
     return int(iterator._rcvd_idx) - 1

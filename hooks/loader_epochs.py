@@ -5,6 +5,7 @@ of their batch. Padding is known for torch's own DistributedSampler: the last sa
 again, at most one a replica.
 """
 
+import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,7 +17,8 @@ from rankscope.schema.sample_indices import Indices
 ITERABLE: Final = "the data set is iterable: it has no indices"
 NOT_WHOLE: Final = "the sampler's keys are not whole numbers"
 NOT_SEEN: Final = "the loader was already running when it was first seen"
-_INT: Final = {int}
+MAX_AT_ONCE: Final = 1 << 16
+"""Indices of a batch up to which the arrays of its digest are kept for the next one (2 MiB)."""
 MAX_KEPT: Final = 1 << 26
 """Indices of one epoch that are kept until its end (512 MiB); more are not."""
 
@@ -25,8 +27,9 @@ class Epoch:
     """An epoch in progress. `drew` and `handed_over` are called for every batch; `row` at the end."""
 
     __slots__ = (
-        "_columns", "_dataset", "_keeps", "_kept", "_last", "_num_kept", "_sampler", "_waiting", "digest", "end_ns",
-        "is_from_begin", "is_single", "loader", "num_batches", "num_samples", "number", "reference", "start_ns", "why",
+        "_columns", "_dataset", "_digest", "_is_begun", "_is_plain", "_keeps", "_kept", "_last", "_num_kept",
+        "_sampler", "_waiting", "digest", "end_ns", "is_from_begin", "is_single", "loader", "num_batches",
+        "num_samples", "number", "reference", "start_ns", "why",
     )  # fmt: skip
 
     def __init__(
@@ -51,37 +54,52 @@ class Epoch:
         self._keeps, self._num_kept, self._last = keeps and not self.why, 0, -1
         self._kept: list[Indices] = []
         self._waiting: dict[int, tuple[int, int]] = {}
+        self._digest = sample_indices.Digester()  # of its own: an epoch is drawn by one thread
+        self._is_begun, self._is_plain = False, not self.why and not self._keeps
 
     def drew(self, iterator: Any, key: Any) -> None:
         """The sampler gave `key`: a list of indices, or one index where the loader makes no batches."""
-        if "prefetch_factor" not in self._columns:  # the subclass sets it after the base class has begun
-            self._columns["prefetch_factor"] = getattr(iterator, "_prefetch_factor", None)
-        if self.why == ITERABLE:
-            return
-        self._waiting[0 if self.is_single else iterator._send_idx] = self._take(key)
+        if not self._is_begun:
+            self._begin(iterator)
+        if self.why != ITERABLE:
+            self._waiting[0 if self.is_single else iterator._send_idx] = self._take(key)
+
+    def _begin(self, iterator: Any) -> None:
+        """What the iterator's own class sets only after the base class, where an epoch begins."""
+        self._is_begun = True
+        self._columns["prefetch_factor"] = getattr(iterator, "_prefetch_factor", None)
 
     def _take(self, key: Any) -> tuple[int, int]:
         """(samples, digest) of what the sampler gave."""
-        if not self.why and not self._keeps and _are_few(key):
-            num, digest = len(key), sample_indices.digest_of_few(key)
-            self.digest, self._last = (self.digest + digest) % sample_indices.MODULUS, key[-1]
-            self.num_samples += num
-            return num, digest
+        if self._is_plain:
+            few = [key] if type(key) is int else key
+            if type(few) is list and 0 < len(few) <= MAX_AT_ONCE and type(few[0]) is int:
+                try:
+                    digest = self._digest(few)
+                except struct.error:  # not whole numbers, or not all
+                    return self._take_other(key)
+                num = len(few)
+                self.digest, self._last = self.digest + digest, few[-1]
+                self.num_samples += num
+                return num, digest
+        return self._take_other(key)
+
+    def _take_other(self, key: Any) -> tuple[int, int]:
         found = None if self.why else _indices(key)
         if found is None:
-            self.why = self.why or NOT_WHOLE
+            self.why, self._is_plain = self.why or NOT_WHOLE, False
             num, digest = _length(key), 0
         else:
             num, digest = len(found), sample_indices.digest(found)
-            self.digest = (self.digest + digest) % sample_indices.MODULUS
+            self.digest += digest
             self._last = int(found[-1]) if num else self._last
             if self._keeps:
                 self._keep(found)
         self.num_samples += num
         return num, digest
 
-    def handed_over(self, number: int) -> tuple[int, int]:
-        """(samples, digest) of the batch with that number: -1 and 0 where it is not known."""
+    def handed_over(self, number: int = 0) -> tuple[int, int]:
+        """(samples, digest) of the batch with that number (0 without workers): -1 and 0 where it is not known."""
         self.num_batches += 1
         num, digest = self._waiting.pop(number, (-1, 0))
         return num, 0 if self.why else digest
@@ -96,7 +114,7 @@ class Epoch:
         if self.why != ITERABLE:
             found["num_samples"] = self.num_samples
         if not self.why:
-            found["digest"] = sample_indices.signed(self.digest)
+            found["digest"] = sample_indices.signed(self.digest % sample_indices.MODULUS)
             found |= self._padding() if is_complete else {}
             found |= self._encoded()
         return found
@@ -158,18 +176,22 @@ def _indices(key: Any) -> Indices | None:
         if isinstance(key, Sequence) and not isinstance(key, (str, bytes)):
             return np.fromiter(key, np.int64, len(key)) if not key or _is_whole(key[0]) else None
         if getattr(key, "ndim", 0) == 1:  # a batch as a tensor or an array
-            return np.array(key.tolist(), np.int64) if _is_whole(key.tolist()[0]) else None
+            values = [] if _is_elsewhere(key) else key.tolist()
+            return np.array(values, np.int64) if _is_whole(values[0]) else None
         return np.array([int(key)], np.int64) if _is_whole(key) else None
     except (TypeError, ValueError, OverflowError, IndexError, AttributeError):
         return None
 
 
-def _are_few(key: Any) -> bool:
-    return type(key) is list and 0 < len(key) <= sample_indices.FEW and set(map(type, key)) == _INT
-
-
 def _is_whole(key: Any) -> bool:
-    return isinstance(key, int) or (hasattr(key, "__index__") and not getattr(key, "ndim", 0))
+    if isinstance(key, int):
+        return True
+    return hasattr(key, "__index__") and not getattr(key, "ndim", 0) and not _is_elsewhere(key)
+
+
+def _is_elsewhere(key: Any) -> bool:
+    """`key` is a tensor on a device: to read it would be to wait for the device."""
+    return getattr(getattr(key, "device", None), "type", "cpu") != "cpu"
 
 
 def _length(key: Any) -> int:

@@ -1,6 +1,7 @@
 """Digests of sample indices add up in any order and grouping; what is kept comes back."""
 
 import random
+import struct
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankscope.schema import sample_indices
-from rankscope.schema.sample_indices import MODULUS, decode, digest, digest_of_few, digest_of_range, encode, signed
+from rankscope.schema.sample_indices import FEW, MODULUS, Digester, decode, digest, digest_of_range, encode, signed
 
 INDICES = st.lists(st.integers(0, 2**40), max_size=50)
 
@@ -24,9 +25,17 @@ def test_digests_add_up_whatever_the_order(left: list[int], right: list[int], so
     assert digest(array(both)) == (digest(array(left)) + digest(array(right))) % MODULUS
 
 
-@given(INDICES)
-def test_few_are_hashed_as_many_are(values):
-    assert digest_of_few(values) == digest(array(values))
+@given(st.lists(INDICES, min_size=1, max_size=4))
+def test_a_digester_gives_the_digest_of_each_of_its_lists(lists):
+    digester = Digester()
+    assert [digester(values) for values in lists] == [digest(array(values)) for values in lists]
+
+
+@pytest.mark.parametrize("size", [1, FEW, FEW + 1, 1000])
+@pytest.mark.parametrize("wrong", [0.5, "1", None, 1 << 63])
+def test_a_digester_refuses_what_is_no_whole_number_of_64_bits(size, wrong):
+    with pytest.raises(struct.error):
+        Digester()([*range(size - 1), wrong])
 
 
 @given(st.integers(0, 300_000))
