@@ -12,6 +12,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import pyarrow as pa
+
 from rankscope.schema.errors import InputError, NoEvidence
 from rankscope.schema.paths import hash63
 from rankscope.schema.process_state import Row
@@ -21,7 +23,7 @@ from .imported_run import INCARNATION, ImportedRun
 from .kineto_rows import RankState, Told, rows_of
 from .kineto_trace import Trace, read_trace
 from .request import FileReport, Imported, Request, files_of
-from .trace_rank import ENDINGS, NO_RANK, rank_of
+from .trace_rank import ENDINGS, MAX_RANKS, NO_RANK, rank_of
 
 NODE: Final = "imported"
 
@@ -72,11 +74,16 @@ def _import_file(path: str, request: Request, run: ImportedRun, work: _Work) -> 
     if state is not None and any(start < window[1] and window[0] < end for start, end in state.windows):
         return _left_out(path, rank, trace, f"another file is of rank {rank} at the same time")
     if state is None:
-        state = work.states[rank] = RankState(rank, hash63("imported", run.run.run_id, rank))
+        state = RankState(rank, hash63("imported", run.run.run_id, rank))
+    try:
+        found = rows_of(trace, state, request.classes, work.groups)
+    except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+        return _left_out(path, rank, trace, f"its events make no rows ({error})")
+    work.states[rank] = state
     state.windows.append(window)
     state.num_dropped += _num_lost(trace)
     num_rows = 0
-    for table, rows in rows_of(trace, state, request.classes, work.groups).items():
+    for table, rows in found.items():
         run.add(table, rows)
         num_rows += rows.num_rows
     _note_job(trace, rank, work)
@@ -111,7 +118,8 @@ def _note(trace: Trace) -> str:
 def _note_job(trace: Trace, rank: int, work: _Work) -> None:
     told = trace.metadata.distributed
     if told is not None:
-        work.world_size = max(work.world_size, told.world_size or 0)
+        if told.world_size is not None and told.world_size <= MAX_RANKS:
+            work.world_size = max(work.world_size, told.world_size)
         if told.backend:
             work.backends.append(told.backend)
     if trace.metadata.host_name:

@@ -12,7 +12,7 @@ Source: the Chrome trace event format; pytorch/kineto output_json.cpp.
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Generic, TypeVar
@@ -31,7 +31,11 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
 _END: Final = re.compile(rb"\}\s*\]")
+MOST_NS: Final = (1 << 63) // 3
+"""Times and durations are below, so that a time, a duration and a base add up in 64 bits; it is the year 2067."""
 _MAX_CUTS: Final = 4
+_MAX_REFUSED: Final = 8
+"""The quick way is given up after so many chunks: the file is none of its kind."""
 _MAX_EVENT_PARTS: Final = 64
 """An event taken alone may hold so many objects in lists before it is given up."""
 _RANK: Final = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
@@ -87,6 +91,10 @@ class Metadata(msgspec.Struct):
     host_name: str | None = None
 
 
+class Refused(Exception):
+    """The quick way cannot vouch for a chunk."""
+
+
 E = TypeVar("E", bound=msgspec.Struct)
 
 
@@ -102,14 +110,17 @@ class Damage:
 class TraceFile(Generic[E]):
     """One trace. Iterate `batches` to the end, then `metadata` and `damage` are known; num_read: bytes of the file.
 
-    event: which fields are decoded, `Event` or a like one.
+    event: which fields are decoded, `Event` or a like one. quick: takes the events of a whole chunk (a JSON array) and
+    returns how many there were, or raises `Refused`; then, and without one, they come from `batches`.
     """
+
+    quick: Callable[[bytes], int] | None = None
 
     def __init__(self, path: str, event: type[E]) -> None:
         self.path, self.metadata, self.damage = path, Metadata(), Damage()
         self._array = msgspec.json.Decoder(list[event]).decode  # type: ignore[valid-type]
         self._one = msgspec.json.Decoder(event).decode
-        self.num_read = self.num_events = 0
+        self.num_read = self.num_events = self._num_refused = 0
         self._head = self._tail = b""
         self._is_over = False
 
@@ -158,7 +169,7 @@ class TraceFile(Generic[E]):
         """The whole events of `buffer`, and what is left of it."""
         for position in _last_cuts(buffer):
             try:
-                return self._array(b"[" + buffer[: position + 1] + b"]"), _after_comma(buffer, position + 1)
+                return self._events(b"[" + buffer[: position + 1] + b"]"), _after_comma(buffer, position + 1)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
         return self._one_by_one(buffer, is_last=False)
@@ -168,7 +179,7 @@ class TraceFile(Generic[E]):
         ends = [match.start() for match in _END.finditer(buffer)][-_MAX_CUTS * 4 :]
         for position in reversed(ends):
             try:
-                events: list[E] = self._array(b"[" + buffer[: position + 1] + b"]")
+                events = self._events(b"[" + buffer[: position + 1] + b"]")
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
             self._is_over, self._tail = True, buffer[position + 1 :]
@@ -177,6 +188,19 @@ class TraceFile(Generic[E]):
             self._is_over, self._tail = True, buffer
             return []
         return self._one_by_one(buffer, is_last=True)[0]
+
+    def _events(self, text: bytes) -> list[E]:
+        """The events of an array, or none of them where the quick way took them. Raises DecodeError and the like."""
+        if self.quick is not None:
+            try:
+                self.num_events += self.quick(text)
+                return []
+            except Refused:
+                self._num_refused += 1
+                if self._num_refused >= _MAX_REFUSED:
+                    self.quick = None
+        events: list[E] = self._array(text)
+        return events
 
     def _one_by_one(self, buffer: bytes, is_last: bool) -> tuple[list[E], bytes]:
         """The slow way: each event alone, those that cannot be read left out and counted."""
@@ -272,6 +296,7 @@ class TraceFile(Generic[E]):
             rank, base = _RANK.search(text), _BASE.search(text)
             known = DistributedInfo(int(rank[1])) if rank else None
             self.metadata = Metadata(known, int(base[1]) if base else 0)
+        self.metadata.base_ns *= abs(self.metadata.base_ns) < MOST_NS
         if not self._is_over and not self.damage.notes:
             self.damage.notes.append("the file ends before its events do")
 
@@ -279,22 +304,23 @@ class TraceFile(Generic[E]):
 def nanoseconds(microseconds: bytes) -> int | None:
     """Exact nanoseconds of a number in microseconds as it stands in the file: b"1365627865398.728". None: no number.
 
-    Digits below a nanosecond (a double printed in full) are rounded.
+    Digits below a nanosecond (a double printed in full) are rounded. Beyond `MOST_NS` nothing is a time.
     """
-    whole, dot, fraction = microseconds.strip(b'" ').partition(b".")
+    found = _decimal(microseconds.strip(b'" '))
+    return found if found is not None and -MOST_NS < found < MOST_NS else None
+
+
+def _decimal(text: bytes) -> int | None:
+    whole, dot, fraction = text.partition(b".")
     try:
         if not dot:
             return int(whole) * 1000
         if len(fraction) <= 3 and whole[:1] != b"-":
             return int(whole) * 1000 + int(fraction.ljust(3, b"0"))
-        return round(Decimal(microseconds.strip(b'" ').decode()) * 1000)
-    except (ValueError, InvalidOperation, UnicodeDecodeError, OverflowError):
-        return _scientific(microseconds)
-
-
-def _scientific(text: bytes) -> int | None:
+    except ValueError:
+        pass
     try:
-        return round(Decimal(text.strip(b'" ').decode()) * 1000)
+        return round(Decimal(text.decode()) * 1000)
     except (ValueError, InvalidOperation, UnicodeDecodeError, OverflowError):
         return None
 

@@ -20,7 +20,7 @@ from rankscope.schema.paths import hash63
 
 from .kineto_events import Arguments
 from .kineto_trace import Activities, Numbers, Table, Trace, launches
-from .trace_rank import members_of
+from .trace_rank import MAX_DIGITS, members_of, whole
 
 OPS: Final = {
     "allreduce": "all_reduce", "all_reduce": "all_reduce", "allreduce_coalesced": "all_reduce_coalesced",
@@ -221,7 +221,8 @@ def _sizes(told: Arguments | None) -> dict[str, Any]:
         return {}
     dtype, width = DTYPES.get(told.dtype, ("other", 0))
     sizes = {"bytes_in": told.num_in, "bytes_out": told.num_out}
-    return {"dtype": dtype, **{key: value * width for key, value in sizes.items() if isinstance(value, int) and width}}
+    known = {key: whole(value) * width for key, value in sizes.items() if type(value) is int and width}
+    return {"dtype": dtype, **{key: value for key, value in known.items() if 0 <= value < 10**MAX_DIGITS}}
 
 
 def _spans(annotations: Table, steps: _Steps, state: RankState) -> pa.Table:
@@ -244,8 +245,8 @@ def _step_rows(steps: Table, state: RankState) -> pa.Table:
         number = names[steps.name[at]].partition("#")[2]
         rows.append({
             "proc": state.proc, "rank": state.rank, "record": records[ordinal], "step": state.num_steps + ordinal,
-            "global_step": int(number) if number.isdigit() else None, "start_ns": steps.start[at],
-            "end_ns": steps.end[at], "boundary": "framework",
+            "global_step": int(number) if number.isdecimal() and len(number) < MAX_DIGITS else None,
+            "start_ns": steps.start[at], "end_ns": steps.end[at], "boundary": "framework",
         })  # fmt: skip
     return rows_to_table("step", rows)
 

@@ -18,7 +18,9 @@ import numpy.typing as npt
 
 from rankscope.schema.kernel_classes import COPY_CATEGORIES, HOST_CATEGORY, KERNEL_CATEGORIES
 
+from . import kineto_quick
 from .kineto_events import NOTHING_TOLD, Arguments, Damage, Event, Metadata, TraceFile, nanoseconds
+from .kineto_quick import QuickEvent
 from .trace_rank import PARAMETERS, STEP_PREFIX, global_rank, whole
 
 Numbers = npt.NDArray[np.int64]
@@ -120,6 +122,8 @@ def launches(trace: Trace, correlation: Numbers) -> Numbers:
 
 def _read(trace: Trace, progress: Callable[[int], None], take: Callable[[Trace, Event, int], None]) -> None:
     file, kinds = TraceFile(trace.path, Event), _KINDS.get
+    if take is _host_and_device:
+        file.quick = lambda text: _take_quickly(trace, text)
     for events in file.batches():
         for event in events:
             category = event.cat
@@ -128,6 +132,58 @@ def _read(trace: Trace, progress: Callable[[int], None], take: Callable[[Trace, 
                 take(trace, event, kind)
         progress(file.num_read)
     trace.metadata, trace.damage, trace.num_events = file.metadata, file.damage, file.num_events
+
+
+def _take_quickly(trace: Trace, text: bytes | memoryview) -> int:
+    """Take a whole chunk; how many events it had. Raises Refused, and has then taken nothing."""
+    events = kineto_quick.decode(text)
+    chosen: list[list[QuickEvent]] = [[] for _ in range(_TRACE + 1)]
+    add, kinds = [each.append for each in chosen], _KINDS.get
+    for event in events:
+        if (kind := kinds(event.cat)) is not None:
+            add[kind](event)
+    device = _Columns(chosen[_DEVICE])
+    correlation, launch_start = kineto_quick.correlations(chosen[_LAUNCH]), kineto_quick.starts(chosen[_LAUNCH])
+    noted = [event for event in chosen[_OPERATOR] if event.name.startswith(STEP_PREFIX)]
+    noted = [*chosen[_ANNOTATION], *noted, *chosen[_TRACE]]
+    begin, duration = kineto_quick.starts(noted).tolist(), kineto_quick.durations(noted).tolist()
+    told = [] if trace.comms_rank is not None else [it for it in chosen[_OPERATOR] if it.name == PARAMETERS]
+    ranks = (global_rank(it) for it in kineto_quick.arguments(told))
+
+    device.add_to(trace)
+    trace.launch_start.frombytes(kineto_quick.packed(launch_start[correlation > 0]))
+    trace.launch_correlation.frombytes(kineto_quick.packed(correlation[correlation > 0]))
+    for event, start, ns in zip(noted, begin, duration, strict=True):
+        _note(trace, _KINDS[event.cat], event.name, start, start + ns)
+    trace.comms_rank = next((rank for rank in ranks if rank is not None), trace.comms_rank)
+    return len(events)
+
+
+class _Columns:
+    """Activities of a device, a column at a time."""
+
+    def __init__(self, events: list[QuickEvent]) -> None:
+        self._events = events
+        self._told = kineto_quick.arguments(events)
+        self._start = kineto_quick.starts(events)
+        self._end = self._start + kineto_quick.durations(events)
+        self._stream, self._device, self._correlation = (
+            kineto_quick.whole_numbers([getattr(told, name) for told in self._told])
+            for name in ("stream", "device", "correlation")
+        )
+
+    def add_to(self, trace: Trace) -> None:
+        device, first = trace.device, len(trace.device)
+        names, categories = device.names, device.categories
+        device.start.frombytes(kineto_quick.packed(self._start))
+        device.end.frombytes(kineto_quick.packed(self._end))
+        device.name.extend([names.setdefault(event.name, len(names)) for event in self._events])
+        device.stream += self._stream
+        device.device += self._device
+        device.correlation += self._correlation
+        words = [_CATEGORIES.get(event.cat, event.cat) for event in self._events]
+        device.category.extend([categories.setdefault(word, len(categories)) for word in words])
+        trace.told |= {first + at: told for at, told in enumerate(self._told) if told.op is not None}
 
 
 def _host_and_device(trace: Trace, event: Event, kind: int) -> None:
@@ -169,12 +225,15 @@ def _annotation(trace: Trace, event: Event, kind: int) -> None:
     if start is None or duration is None or duration < 0:
         trace.num_incomplete += 1
         return
-    name = str(event.name)
+    _note(trace, kind, str(event.name), start, start + duration)
+
+
+def _note(trace: Trace, kind: int, name: str, start: int, end: int) -> None:
     if kind == _TRACE:
-        trace.window += [start, start + duration]
+        trace.window += [start, end]
     else:
         table = trace.steps if name.startswith(STEP_PREFIX) else trace.annotations
-        table.add(start, start + duration, name)
+        table.add(start, end, name)
 
 
 def _operator(trace: Trace, event: Event, kind: int) -> None:

@@ -18,6 +18,10 @@ ENDINGS: Final = (".json", ".json.gz")
 """Of the names of trace files."""
 NONE: Final = -1
 """Stands for "not told" in ranks, streams, devices and correlations."""
+MAX_DIGITS: Final = 18
+"""Whole numbers of so many digits fit into 64 bits."""
+MAX_RANKS: Final = 1 << 24
+"""What a trace says beyond is no rank and no size of a job."""
 _IN_NAME: Final = re.compile(r"(?:^|[^a-z])rank[-_. ]?(\d+)", re.IGNORECASE)
 _WORKER: Final = re.compile(r"(?:^|[^a-z])worker[-_]?(\d+)(?!\d)", re.IGNORECASE)
 
@@ -41,26 +45,28 @@ def rank_of(path: str, ranks: RankMap, in_metadata: int | None, in_collectives: 
     for key in (path, name, name.removesuffix(".gz"), name.split(".", 1)[0]):
         if key in ranks:
             return ranks[key]
-    if in_metadata is not None:
-        return in_metadata
-    if in_collectives is not None:
-        return in_collectives
     found = _IN_NAME.search(name) or _WORKER.search(name)
-    return int(found[1]) if found else None
+    told = (in_metadata, in_collectives, int(found[1]) if found and len(found[1]) < MAX_DIGITS else None)
+    return next((rank for rank in told if rank is not None and 0 <= rank < MAX_RANKS), None)
 
 
 def _rank(value: object, path: str) -> int:
-    if isinstance(value, int | str) and str(value).isdigit():
+    if (
+        isinstance(value, int | str)
+        and str(value).isdecimal()
+        and len(str(value)) < MAX_DIGITS
+        and int(value) < MAX_RANKS
+    ):
         return int(value)
     raise UnreadableFile(f"{path}: {value!r} is no rank; a line is a file's name and its rank")
 
 
 def whole(value: Any) -> int:
-    """`value` as a number; `NONE` where it is none ("stream 7" is 7)."""
-    if type(value) is int:
-        return value
-    text = str(value).rpartition(" ")[2]
-    return int(text) if text.isdigit() else NONE
+    """`value` as a number of 64 bits; `NONE` where it is none ("stream 7" is 7)."""
+    if type(value) is not int:
+        text = str(value).rpartition(" ")[2]
+        value = int(text) if text.isdecimal() and len(text) < MAX_DIGITS else NONE
+    return value if abs(value) < 10**MAX_DIGITS else NONE
 
 
 def global_rank(arguments: Any) -> int | None:

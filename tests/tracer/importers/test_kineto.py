@@ -2,20 +2,24 @@
 
 import gzip
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from rankscope.analyzers.run import Run
 from rankscope.schema.errors import MixedRuns, NoEvidence, NotARun, UnreadableFile
-from rankscope.tracer.importers import kineto_events
+from rankscope.tracer.importers import kineto_events, kineto_quick
 from rankscope.tracer.importers.kineto import import_kineto, run_length
 from rankscope.tracer.importers.request import Imported, Request
 
 BASE_US = 1_700_000_000_000_000
 Event = dict[str, Any]
+SEEDS = int(os.environ.get("RANKSCOPE_FUZZ_SEEDS", "15"))
 
 
 def kernel(at: int, name: str = "gemm", duration: int = 10, **arguments: Any) -> Event:
@@ -262,3 +266,128 @@ def test_nanoseconds_are_exact(text: bytes, answer: int | None) -> None:
 ])  # fmt: skip
 def test_members_as_runs(members: tuple[int, ...], answer: Any) -> None:
     assert run_length(members) == answer
+
+
+@pytest.mark.parametrize(
+    ("change", "notes"),
+    [
+        ({}, ""),
+        ({"ts": BASE_US + 5.5}, ""),
+        ({"ts": str(BASE_US + 7)}, ""),
+        ({"dur": 1.25}, ""),
+        ({"args": {"stream": "stream 7", "device": 0, "correlation": 6}}, ""),
+        ({"args": {"stream": 7, "device": 0, "correlation": None}}, ""),
+        ({"args": None}, ""),
+        ({"name": 17}, ""),
+        ({"dur": None}, "1 events without a usable time"),
+        ({"dur": 1 << 70}, "1 events without a usable time"),
+        ({"ts": 10**15}, "not believed: odd: 699999940 s outside the trace"),
+        ({"args": {"stream": 1 << 70, "device": -(1 << 70), "correlation": 1 << 63}}, ""),
+    ],
+)
+def test_the_quick_way_gives_what_the_careful_way_gives(
+    change: dict[str, Any], notes: str, tmp_path: Path, bring: Callable[..., Imported], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One odd event refuses its chunk; the rows are the same, and so are the counts."""
+    document = trace()
+    document["traceEvents"] += [kernel(5, "odd") | change, {"ph": "M", "name": "process_name", "args": {"name": "x"}}]
+    write(tmp_path / "in/rank0.json", document)
+    everything = "SELECT * EXCLUDE (proc) FROM kernel ORDER BY record"
+    [quick] = bring().files
+    found = rows(tmp_path, everything)
+    shutil.rmtree(tmp_path / "run")
+
+    def refuse(text: bytes) -> None:
+        raise kineto_events.Refused
+
+    monkeypatch.setattr(kineto_quick, "decode", refuse)
+    [careful] = bring().files
+    assert quick == careful and found == rows(tmp_path, everything) and quick.num_events == 102
+    assert notes in quick.note
+
+
+def test_doubles_of_the_quick_way_are_exact_nanoseconds() -> None:
+    """Every third decimal of times up to the limit, read as a double, is the integer that it stands for."""
+    random = Random(4)
+    for _ in range(20_000):
+        ns = random.randrange(int(kineto_quick.EXACT_BELOW_US) * 1000)
+        [event] = kineto_quick.decode(b'[{"ts": %d.%03d, "dur": %d.5}]' % (*divmod(ns, 1000), ns % 7))
+        assert kineto_quick.starts([event]).tolist() == [ns]
+        assert kineto_quick.durations([event]).tolist() == [1000 * (ns % 7) + 500]
+    for refused in (b"8796093022208.5", b"-8796093022209.5", b"1e300", b"9007199254740993"):
+        with pytest.raises(kineto_events.Refused):
+            kineto_quick.starts(kineto_quick.decode(b'[{"ts": %s}]' % refused))
+
+
+ODD: tuple[Any, ...] = (
+    None,
+    -1,
+    0,
+    1 << 31,
+    1 << 63,
+    -(1 << 70),
+    1e300,
+    0.5,
+    "",
+    "x",
+    "\ud800",
+    [],
+    {},
+    [[1]],
+    {"a": None},
+    True,
+)
+
+
+def annotated(rank: int) -> dict[str, Any]:
+    """A trace with everything that is read: steps, spans, collectives with arguments, metadata."""
+    document = trace(num=6, rank=rank) | {"baseTimeNanoseconds": 0, "hostName": "a"}
+    told = {
+        "Collective name": "allreduce",
+        "In msg nelems": 8,
+        "Out msg nelems": 8,
+        "dtype": "Float",
+        "Rank": rank,
+        "Process Group Name": "0",
+        "Process Group Description": "default",
+        "Process Group Ranks": "[0, 1]",
+    }
+    document["traceEvents"] += [
+        kernel(130, "ncclDevKernel_AllReduce", **told), kernel(150, "ncclKernel_Broadcast"),
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "ts": BASE_US, "dur": 100},
+        {"ph": "X", "cat": "user_annotation", "name": "nccl:all_reduce", "ts": BASE_US + 120, "dur": 20},
+        {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "ts": BASE_US, "dur": 5, "args": told},
+        {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler", "ts": BASE_US, "dur": 500},
+    ]  # fmt: skip
+    return document
+
+
+def spoilt(document: dict[str, Any], random: Random) -> bytes:
+    """One to three odd values anywhere, then perhaps a cut or a flipped byte."""
+    for _ in range(random.randint(1, 3)):
+        places: list[tuple[Any, Any]] = [(document, key) for key in document]
+        for event in document["traceEvents"] if isinstance(document["traceEvents"], list) else []:
+            if isinstance(event, dict):
+                places += [(event, key) for key in event]
+                places += [(event["args"], key) for key in event["args"]] if isinstance(event.get("args"), dict) else []
+        if isinstance(document["distributedInfo"], dict):
+            places += [(document["distributedInfo"], key) for key in document["distributedInfo"]]
+        holder, key = random.choice(places)
+        holder[key] = random.choice(ODD)
+    text = bytearray(json.dumps(document, indent=1).encode())
+    if random.random() < 0.3:
+        text[random.randrange(len(text))] = random.randrange(256)
+    return bytes(text[: random.randrange(len(text))] if random.random() < 0.3 else text)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_a_trace_holds_it_never_costs_another_rank(
+    seed: int, tmp_path: Path, bring: Callable[..., Imported]
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/bad.json").write_bytes(spoilt(annotated(0), Random(seed)))
+    write(tmp_path / "in/good.json", annotated(1))
+    bad, good = bring(ranks={"bad.json": 0}).files
+    assert good.is_imported and good.note == "" and good.num_rows == 8 + 2 + 1 + 1
+    assert bad.is_imported or (bad.note and bad.note.count("\n") == 0)
+    assert rows(tmp_path, "SELECT count(*) FROM kernel WHERE rank = 1") == [(8,)]
