@@ -20,6 +20,8 @@ from .counted import ANALYZER as COUNTED
 from .counted import CAVEAT, Counted, counted
 from .evidence import Evidence
 from .groups import Group, read_groups
+from .partials import Pair, Partial, gather_all
+from .profile import COLLECTIVES, STEPS
 from .run import Row, Run
 from .statements import statement
 
@@ -30,8 +32,28 @@ _ASYMMETRIC: Final = frozenset(
     {"send", "recv", "broadcast", "broadcast_coalesced", "reduce", "gather", "scatter", "coalesced", "other"}
 )
 """Operations of which the members do not all end together."""
-_ONCE: Final = "_matched_operation"
 _Key = tuple[str | None, str | None]
+
+
+def _of_matched(name: str) -> Pair:
+    parts = (Partial(ANALYZER, f"{part}_partial", "operation", relations=("part_matched",)) for part in (name, "rest"))
+    return Pair(ANALYZER, name, tuple(parts), given="rest_operation")
+
+
+OPERATIONS: Final = Pair(ANALYZER, "operations", (COLLECTIVES,))
+MAXIMA: Final = Pair(ANALYZER, "maxima", (COLLECTIVES,))
+DURATIONS, HOST_WAITS = Pair.of_rows(ANALYZER, "durations"), Pair.of_rows(ANALYZER, "host_waits")
+TRANSFERS, ARRIVAL_WAITS = _of_matched("transfers"), _of_matched("arrival_waits")
+MATCHED_MAXIMA: Final = _of_matched("matched_maxima")
+WAIT_TIME: Final = Pair(
+    ANALYZER, "wait_time",
+    (Partial(ANALYZER, "waits_partial", "process", ("collective", "step"), ("part_waits",)), STEPS),
+)  # fmt: skip
+UNFINISHED: Final = Pair(ANALYZER, "unfinished", (Partial(ANALYZER, "open_partial"), COLLECTIVES))
+PAIRS: Final = (
+    OPERATIONS, MAXIMA, DURATIONS, HOST_WAITS, TRANSFERS, ARRIVAL_WAITS, MATCHED_MAXIMA, WAIT_TIME, UNFINISHED,
+)  # fmt: skip
+"""Everything that this analyzer asks of the large tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +120,10 @@ class Communication:
 
 def communication(run: Run, coverage: float | None = None) -> Communication:
     """The communication of `run` by group and operation."""
+    gather_all(run, PAIRS)
     groups = read_groups(run)
     told = _Distributions(run, coverage)
-    operations = [_operations(told, groups, row) for row in run.rows(statement(ANALYZER, "operations"))]
+    operations = [_operations(told, groups, row) for row in OPERATIONS.rows(run)]
     operations.sort(
         key=lambda item: (-int(item.bytes.value or 0), -int(item.count.value or 0), item.group.label, item.op)
     )
@@ -113,12 +136,9 @@ class _Distributions:
 
     def __init__(self, run: Run, coverage: float | None) -> None:
         self.run, self.coverage, self.counted = run, coverage, counted(run)
-        self.durations = _by_key(run.rows(statement(ANALYZER, "durations")))
-        self.host_waits = _by_key(run.rows(statement(ANALYZER, "host_waits")))
-        run.rows(f"CREATE OR REPLACE TEMP TABLE {_ONCE} AS SELECT * FROM matched_operation")
-        self.transfers = _by_key(run.rows(_at_once("transfers")))
-        self.waits = _by_key(run.rows(_at_once("arrival_waits")))
-        maxima, matched = run.rows(statement(ANALYZER, "maxima")), run.rows(_at_once("matched_maxima"))
+        self.durations, self.host_waits = _by_key(DURATIONS.rows(run)), _by_key(HOST_WAITS.rows(run))
+        self.transfers, self.waits = _by_key(TRANSFERS.rows(run)), _by_key(ARRIVAL_WAITS.rows(run))
+        maxima, matched = MAXIMA.rows(run), MATCHED_MAXIMA.rows(run)
         self.longest = {row[:2]: row[2] for row in maxima}
         self.longest_host_waits = {row[:2]: row[3] for row in maxima}
         self.longest_transfers = {row[:2]: row[2] for row in matched}
@@ -135,11 +155,6 @@ class _Distributions:
             self.run, ANALYZER, statement(ANALYZER, name), tables, coverage, timing_source=timing_source,
             caveats=_thinned(self.counted, key),
         )  # fmt: skip
-
-
-def _at_once(name: str) -> str:
-    """A statement over matched_operation, on its rows kept for all of them: the view sorts every collective."""
-    return statement(ANALYZER, name).replace("matched_operation", _ONCE)
 
 
 def _operations(told: _Distributions, groups: dict[str | None, Group], row: Row) -> Operations:
@@ -304,7 +319,7 @@ def _host_waits(run: Run, coverage: float | None) -> tuple[Measurement, tuple[Me
         run, ANALYZER, statement(ANALYZER, "wait_time"), ("collective", "step"), coverage, window="counted steps",
         caveats=("host-visible wait, not exposed communication", "waits inside C++ (backward of DDP) are not in it"),
     )  # fmt: skip
-    rows = run.rows(statement(ANALYZER, "wait_time"))
+    rows = WAIT_TIME.rows(run)
     none = "no host-visible wait inside a counted step" if rows else "no counted step"
     waits = tuple(
         told.measurement(
@@ -318,9 +333,12 @@ def _host_waits(run: Run, coverage: float | None) -> tuple[Measurement, tuple[Me
 
 
 def _unfinished(run: Run, groups: dict[str | None, Group]) -> tuple[Unfinished, ...]:
+    if not UNFINISHED.rows(run):
+        return ()
+    sql = statement(ANALYZER, "issuers").replace("{found}", statement(ANALYZER, "unfinished_merge"))
     return tuple(
         Unfinished(
             groups.get(group_id) or Group.unknown(group_id), op or "unknown", seq, tuple(open_), tuple(all_), *where
         )
-        for group_id, op, seq, open_, all_, *where in run.rows(statement(ANALYZER, "unfinished"))
+        for group_id, op, seq, open_, all_, *where in run.rows(sql)
     )

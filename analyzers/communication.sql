@@ -11,36 +11,103 @@ SELECT group_id, op, CAST(count(*) AS BIGINT) AS num_operations, CAST(sum(bytes_
     CAST(count(*) FILTER (WHERE phase = 'backward' AND wait_begin_ns IS NULL) AS BIGINT) AS num_inside_backward
 FROM collective GROUP BY group_id, op ORDER BY group_id, op;
 
+-- name: operations_merge
+SELECT group_id, op, CAST(sum(num_operations) AS BIGINT) AS num_operations, CAST(sum(bytes_in) AS DECIMAL(38, 0)) AS bytes_in,
+    CAST(sum(num_with_bytes) AS BIGINT) AS num_with_bytes, min(least_bytes) AS least_bytes, max(most_bytes) AS most_bytes,
+    CAST(count(DISTINCT rank) AS BIGINT) AS num_ranks, CAST(sum(num_unfinished) AS BIGINT) AS num_unfinished,
+    CAST(sum(num_failed) AS BIGINT) AS num_failed, CAST(sum(num_wait) AS BIGINT) AS num_wait, CAST(sum(num_poll) AS BIGINT) AS num_poll,
+    CAST(sum(num_device) AS BIGINT) AS num_device, CAST(sum(num_inside_backward) AS BIGINT) AS num_inside_backward
+FROM partial_profile_collectives GROUP BY group_id, op ORDER BY group_id, op;
+
 -- name: durations
 -- Issue to completion on one rank's host, in logarithmic buckets.
 SELECT group_id, op, log_bucket(completed_ns - issued_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
 FROM collective WHERE completed_ns >= issued_ns GROUP BY ALL ORDER BY ALL;
+
+-- name: durations_merge
+SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operations FROM partial_communication_durations GROUP BY ALL ORDER BY ALL;
 
 -- name: host_waits
 -- Begin to end of the host's wait on one rank, in logarithmic buckets.
 SELECT group_id, op, log_bucket(wait_end_ns - wait_begin_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
 FROM collective WHERE wait_end_ns >= wait_begin_ns GROUP BY ALL ORDER BY ALL;
 
+-- name: host_waits_merge
+SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operations FROM partial_communication_host_waits GROUP BY ALL ORDER BY ALL;
+
 -- name: maxima
 -- The longest of both, exact.
 SELECT group_id, op, max(completed_ns - issued_ns) AS longest_ns, max(wait_end_ns - wait_begin_ns) AS longest_wait_ns
 FROM collective GROUP BY group_id, op ORDER BY group_id, op;
+
+-- name: maxima_merge
+SELECT group_id, op, max(longest_ns) AS longest_ns, max(longest_wait_ns) AS longest_wait_ns
+FROM partial_profile_collectives GROUP BY group_id, op ORDER BY group_id, op;
 
 -- name: transfers
 -- Completion (median over the members) minus last arrival, in logarithmic buckets.
 SELECT group_id, op, log_bucket(greatest(0, completed_ns - last_ns)) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
 FROM matched_operation GROUP BY ALL ORDER BY ALL;
 
+-- name: transfers_partial
+SELECT group_id, op, log_bucket(greatest(0, completed_ns - last_ns)) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
+FROM part_matched GROUP BY ALL;
+
+-- name: transfers_merge
+SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operations FROM (
+    FROM partial_communication_transfers
+    UNION ALL SELECT group_id, op, log_bucket(greatest(0, completed_ns - last_ns)), 1 FROM rest_operation
+) GROUP BY ALL ORDER BY ALL;
+
 -- name: matched_maxima
 -- The longest of both, exact.
 SELECT group_id, op, max(greatest(0, completed_ns - last_ns)) AS longest_transfer_ns, max(last_ns - first_ns) AS longest_wait_ns
 FROM matched_operation GROUP BY group_id, op ORDER BY group_id, op;
+
+-- name: matched_maxima_partial
+SELECT group_id, op, max(greatest(0, completed_ns - last_ns)) AS longest_transfer_ns, max(last_ns - first_ns) AS longest_wait_ns
+FROM part_matched GROUP BY group_id, op;
+
+-- name: matched_maxima_merge
+SELECT group_id, op, max(longest_transfer_ns) AS longest_transfer_ns, max(longest_wait_ns) AS longest_wait_ns FROM (
+    FROM partial_communication_matched_maxima
+    UNION ALL SELECT group_id, op, greatest(0, completed_ns - last_ns), last_ns - first_ns FROM rest_operation
+) GROUP BY group_id, op ORDER BY group_id, op;
 
 -- name: arrival_waits
 -- Last arrival minus each member's arrival, in logarithmic buckets.
 SELECT m.group_id, m.op, log_bucket(m.last_ns - a.arrival_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
 FROM matched_operation m JOIN arrival a ON a.incarnation = m.incarnation AND a.group_id = m.group_id AND a.op = m.op AND a.seq = m.seq
 GROUP BY ALL ORDER BY ALL;
+
+-- name: arrival_waits_partial
+SELECT group_id, op, log_bucket(wait_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations FROM part_matched_wait GROUP BY ALL;
+
+-- name: arrival_waits_merge
+SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operations FROM (
+    FROM partial_communication_arrival_waits
+    UNION ALL SELECT m.group_id, m.op, log_bucket(m.last_ns - a.arrival_ns), 1
+    FROM rest_operation m JOIN partial_communication_rest a ON a.incarnation = m.incarnation AND a.group_id = m.group_id AND a.op = m.op AND a.seq = m.seq
+) GROUP BY ALL ORDER BY ALL;
+
+-- name: carried
+-- Of each process and group the row before a window of sequence numbers, whose end may be the arrival of the first one in it.
+SELECT incarnation, proc, last.record AS record, group_id, 'carried' AS op, last.seq AS seq, last.issued_ns AS issued_ns, last.completed_ns AS completed_ns
+FROM (SELECT incarnation, proc, group_id, max({'seq': seq, 'record': record, 'issued_ns': issued_ns, 'completed_ns': completed_ns}) AS last
+    FROM _whole_collective WHERE seq < {first} AND op NOT IN ('send', 'recv') AND group_id IS NOT NULL AND issued_ns IS NOT NULL
+    GROUP BY incarnation, proc, group_id);
+
+-- name: rest_partial
+-- Rows of operations of which not all members are in one part, although they share a host.
+SELECT * FROM part_unmatched_arrival;
+
+-- name: rest_operation
+-- The same as matched_operation, of these rows.
+SELECT a.incarnation, a.group_id, a.op, a.seq, max(a.arrival_ns) AS last_ns, min(a.arrival_ns) AS first_ns, quantile_disc(a.completed_ns, 0.5) AS completed_ns
+FROM partial_communication_rest a JOIN (SELECT group_id, max(size) AS size FROM process_group GROUP BY group_id) m USING (group_id)
+GROUP BY a.incarnation, a.group_id, a.op, a.seq, m.size
+HAVING count(DISTINCT a.proc) = m.size AND count(*) = m.size AND count(a.completed_ns) = m.size
+    AND count(DISTINCT a.boot_id) = 1 AND count(a.boot_id) = m.size;
 
 -- name: wait_time
 -- Host-visible waits of each rank during its counted steps, each instant once (several threads may wait), and the time of these steps.
@@ -52,6 +119,16 @@ WITH waits AS (
 ),
 waited AS (SELECT proc, count(*) AS num_waits, sum(greatest(0, end_ns - greatest(begin_ns, coalesce(before_ns, begin_ns)))) AS wait_ns FROM waits GROUP BY proc),
 stepped AS (SELECT proc, min(rank) AS rank, sum(duration_ns) AS step_ns, count(*) AS num_steps FROM counted_step GROUP BY proc)
+SELECT s.rank, CAST(coalesce(w.wait_ns, 0) AS BIGINT) AS wait_ns, CAST(s.step_ns AS BIGINT) AS step_ns, CAST(s.num_steps AS BIGINT) AS num_steps,
+    CAST(coalesce(w.num_waits, 0) AS BIGINT) AS num_waits
+FROM stepped s LEFT JOIN waited w USING (proc) ORDER BY s.rank, s.proc;
+
+-- name: waits_partial
+SELECT proc, num_waits, wait_ns FROM part_waits;
+
+-- name: wait_time_merge
+WITH waited AS (SELECT proc, sum(num_waits) AS num_waits, sum(wait_ns) AS wait_ns FROM partial_communication_waits GROUP BY proc),
+stepped AS (SELECT proc, min(rank) AS rank, sum(step_ns) AS step_ns, sum(num_steps) AS num_steps FROM partial_profile_steps GROUP BY proc)
 SELECT s.rank, CAST(coalesce(w.wait_ns, 0) AS BIGINT) AS wait_ns, CAST(s.step_ns AS BIGINT) AS step_ns, CAST(s.num_steps AS BIGINT) AS num_steps,
     CAST(coalesce(w.num_waits, 0) AS BIGINT) AS num_waits
 FROM stepped s LEFT JOIN waited w USING (proc) ORDER BY s.rank, s.proc;
@@ -76,4 +153,30 @@ told AS (
 SELECT group_id, op, seq, list(rank ORDER BY rank) FILTER (WHERE is_open) AS ranks,
     list(DISTINCT rank ORDER BY rank) AS issuers, min(step) FILTER (WHERE is_open) AS step, src, dst
 FROM told GROUP BY incarnation, group_id, op, seq, src, dst HAVING bool_or(is_open)
-ORDER BY incarnation, min(issued_ns) FILTER (WHERE is_open), group_id, seq LIMIT 10;
+ORDER BY incarnation, min(issued_ns) FILTER (WHERE is_open), group_id, seq, op, src, dst LIMIT 10;
+
+-- name: open_partial
+-- Rows without a completion that could have had one.
+SELECT incarnation, proc, rank, group_id, op, seq, src, dst, step, issued_ns FROM collective
+WHERE state = 'issued' AND timing_source IS NULL AND completed_ns IS NULL;
+
+-- name: unfinished_merge
+-- The same operations as unfinished, with the ranks that did not see them complete.
+WITH last AS (
+    SELECT incarnation, proc, group_id, max(last_completed_seq) AS seq FROM partial_profile_collectives GROUP BY ALL),
+open AS (
+    SELECT o.* FROM partial_communication_open o LEFT JOIN last l USING (incarnation, proc, group_id)
+    WHERE o.src IS NOT NULL OR o.dst IS NOT NULL OR o.seq > coalesce(l.seq, -1)),
+found AS (
+    SELECT incarnation, group_id, op, seq, src, dst, list(rank ORDER BY rank) AS ranks, min(step) AS step, min(issued_ns) AS issued_ns
+    FROM open GROUP BY incarnation, group_id, op, seq, src, dst ORDER BY incarnation, issued_ns, group_id, seq, op, src, dst LIMIT 10)
+SELECT incarnation, group_id, op, seq, src, dst, ranks, step, issued_ns FROM found ORDER BY incarnation, issued_ns, group_id, seq, op, src, dst;
+
+-- name: issuers
+-- The same as unfinished, with all that issued them: {found} is unfinished_merge. Reads the collectives again, so only where there are any.
+WITH found AS ({found})
+SELECT f.group_id, f.op, f.seq, any_value(f.ranks) AS ranks, list(DISTINCT c.rank ORDER BY c.rank) AS issuers, any_value(f.step) AS step, f.src, f.dst
+FROM found f JOIN collective c ON c.incarnation = f.incarnation AND c.seq IS NOT DISTINCT FROM f.seq AND c.group_id IS NOT DISTINCT FROM f.group_id
+    AND c.op IS NOT DISTINCT FROM f.op AND c.src IS NOT DISTINCT FROM f.src AND c.dst IS NOT DISTINCT FROM f.dst
+GROUP BY f.incarnation, f.group_id, f.op, f.seq, f.src, f.dst, f.issued_ns
+ORDER BY f.incarnation, f.issued_ns, f.group_id, f.seq, f.op, f.src, f.dst;

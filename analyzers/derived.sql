@@ -5,12 +5,13 @@ SELECT proc, incarnation, rank, step, start_ns, end_ns, end_ns - start_ns AS dur
 WHERE end_ns >= start_ns AND left_out IS NULL AND step > 0;
 
 -- name: arrival
--- Arrival of each rank at each operation. Queued behind its predecessor in the group it has not been late: it arrives when that completed.
+-- Arrival of each rank at each operation that has a number. Of a large run it is costly: `matched_part.py` computes the same, part by part.
+-- Queued behind its predecessor in the group it has not been late: it arrives when that completed.
 CREATE VIEW arrival AS
 SELECT c.incarnation, c.group_id, c.op, c.seq, c.proc, b.boot_id, c.completed_ns,
     greatest(c.issued_ns, coalesce(lag(c.completed_ns) OVER (PARTITION BY c.proc, c.incarnation, c.group_id ORDER BY c.seq, c.record), c.issued_ns)) AS arrival_ns
 FROM collective c LEFT JOIN (SELECT proc, min(boot_id) AS boot_id FROM process GROUP BY proc) b USING (proc)
-WHERE c.op NOT IN ('send', 'recv');
+WHERE c.op NOT IN ('send', 'recv') AND c.seq IS NOT NULL AND c.group_id IS NOT NULL AND c.issued_ns IS NOT NULL;
 
 -- name: matched_operation
 -- Operations after which all members go on together, of groups whose members share one host clock and all left a completion.

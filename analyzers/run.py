@@ -7,11 +7,11 @@ rows). Memory is bounded: large tables are only touched by DuckDB, which spills 
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -21,6 +21,7 @@ from rankscope.schema.tables import TABLES
 
 from .buckets import BUCKET_MACRO
 from .digest import dataset_digest, unreadable_files
+from .engines import IN_PROCESS, Engine
 from .listing import FOREIGN, Fault, Listing, list_run, relative_path
 from .place import Place, locate
 from .statements import derived_views
@@ -33,6 +34,7 @@ _ATTEMPTS: Final = 3
 """A run that is still going may seal a file between listing and reading it."""
 
 Row = tuple[Any, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Run:
     threads: int | None = None
     excluded: frozenset[str] = frozenset()
     faults: tuple[Fault, ...] = ()
+    engine: Engine = IN_PROCESS
     listing: Listing = field(init=False)
     unsealed: Unsealed = field(init=False)
     connection: duckdb.DuckDBPyConnection = field(init=False)
@@ -59,13 +62,13 @@ class Run:
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
 
     @classmethod
-    def open(cls, run: str, *, threads: int | None = None) -> "Run":
-        """Open the run called `run`.
+    def open(cls, run: str, *, threads: int | None = None, engine: Engine = IN_PROCESS) -> "Run":
+        """Open the run called `run`. engine: where the large tables are read.
 
         Raises NotARun, EmptyRun, MixedRuns, NewerOntology or UnreadableFile, each with one line that says what is
         wrong.
         """
-        opened = cls(locate(run), threads)
+        opened = cls(locate(run), threads, engine=engine)
         try:
             opened._load()
         except BaseException:
@@ -91,9 +94,16 @@ class Run:
         A file that proves unreadable only now (damaged pages, gone since) is left out, named, and the statement run
         again. Raises UnreadableFile if that does not help.
         """
+        return self.attempt(lambda: self.connection.execute(sql, parameters or None).fetchall())
+
+    def attempt(self, work: Callable[[], T]) -> T:
+        """What `work`, which reads the run, returns; done again without the files that prove unreadable.
+
+        Raises UnreadableFile if that does not help.
+        """
         for attempt in range(_ATTEMPTS):
             try:
-                return self.connection.execute(sql, parameters or None).fetchall()
+                return work()
             except (duckdb.BinderException, duckdb.ParserException, duckdb.CatalogException):
                 raise
             except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -104,6 +114,12 @@ class Run:
 
     def size(self, table: str) -> TableSize:
         """How many files and rows `table` has, before superseded rows are left out."""
+        known = self.kept.get(f"size of {table}")
+        if not isinstance(known, TableSize):
+            known = self.kept[f"size of {table}"] = self._size(table)
+        return known
+
+    def _size(self, table: str) -> TableSize:
         sealed = [item for item in self.listing.sealed if item.table == table]
         if table in self.unsealed.entities:
             return TableSize(max(1, len(sealed)), self.unsealed.entities[table].num_rows)

@@ -61,6 +61,16 @@ def make_views(connection: duckdb.DuckDBPyConnection, place: Place, listing: Lis
             _fact_view(connection, place, table, by_table[name], unsealed.facts.get(name, {}))
 
 
+def crowded(sealed: list[RunFile], memory: dict[Partition, pa.Table]) -> set[Partition]:
+    """Partitions of which there is more than one file or stream, so that rows may have been written twice."""
+    counts: dict[Partition, int] = defaultdict(int)
+    for item in sealed:
+        counts[item.partition] += 1
+    for partition in memory:
+        counts[partition] += 1
+    return {partition for partition, count in counts.items() if count > 1}
+
+
 def glob_escaped(path: str) -> str:
     """`path` so that DuckDB, which expands wildcards in file names, finds exactly it."""
     return "".join(f"[{character}]" if character in "[*?" else character for character in path)
@@ -87,9 +97,9 @@ def _fact_view(
     sealed: list[RunFile],
     memory: dict[Partition, pa.Table],
 ) -> None:
-    crowded = _crowded(sealed, memory)
-    clean = [item for item in sealed if item.partition not in crowded]
-    dirty = [item for item in sealed if item.partition in crowded]
+    several = crowded(sealed, memory)
+    clean = [item for item in sealed if item.partition not in several]
+    dirty = [item for item in sealed if item.partition in several]
     parts = [_sealed_select(connection, place, table.name, clean, "clean")] if clean else []
     loose = _memory_select(connection, table.name, memory)
     if dirty:
@@ -97,15 +107,6 @@ def _fact_view(
     elif loose:
         parts.append(f"SELECT {_names(table.name)} FROM ({loose})")
     connection.execute(f"CREATE VIEW {table.name} AS {' UNION ALL '.join(parts) or _empty(table.name)}")
-
-
-def _crowded(sealed: list[RunFile], memory: dict[Partition, pa.Table]) -> set[Partition]:
-    counts: dict[Partition, int] = defaultdict(int)
-    for item in sealed:
-        counts[item.partition] += 1
-    for partition in memory:
-        counts[partition] += 1
-    return {partition for partition, count in counts.items() if count > 1}
 
 
 def _sealed_select(

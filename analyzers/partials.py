@@ -1,0 +1,124 @@
+"""Questions over the large tables in two halves, so that one process or many machines give the same answer.
+
+A `Partial` is what one part of a run (some nodes' files; of a very large node some processes, or a window of sequence
+numbers) contributes: a statement over the part's views, or over a relation that the part computes where order matters
+(`relations`). A `Pair` is a question: the statement `<name>_merge` over the tables `partial_<analyzer>_<name>`, which
+hold the contributions of all parts. The statement `<name>` without a suffix is the definition, over the whole run; the
+merged partials equal it for any split, to the last bit (a property test).
+
+So what a partial gives must be mergeable: counts, sums of integers (as BIGINT or DECIMAL(38, 0)), minima, maxima,
+counts by logarithmic bucket. No averages, no sums of floats, no medians; ties of arg_max are broken by rank.
+
+`gather` reads each part once for all partials that are asked for; `report` asks for those of all its questions at once.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import duckdb
+import pyarrow as pa
+
+from .engines import run_tasks
+from .parts import plan
+from .statements import statement
+
+if TYPE_CHECKING:
+    from .run import Row, Run
+
+Split = Literal["row", "process", "operation"]
+"""What a part must hold whole: nothing, all rows of a process, or all rows of an operation that the part has."""
+_KEPT: Final = "partials"
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The first half: statement `name` of `<analyzer>.sql`. tables: the large ones it reads.
+
+    relations: those of `relations.RELATIONS` that it reads; instead: one of them that stands for table collective.
+    """
+
+    analyzer: str
+    name: str
+    split: Split = "row"
+    tables: tuple[str, ...] = ("collective",)
+    relations: tuple[str, ...] = ()
+    instead: str = ""
+
+    @property
+    def table(self) -> str:
+        """Where the contributions of all parts are gathered."""
+        return f"partial_{self.analyzer}_{self.name.removesuffix('_partial')}"
+
+    @property
+    def statement(self) -> str:
+        """The SQL over one part."""
+        sql = statement(self.analyzer, self.name)
+        return sql.replace("FROM collective ", f"FROM {self.instead} ") if self.instead else sql
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A question: statement `<name>_merge` of `<analyzer>.sql` over the tables of `partials`.
+
+    given: a statement that it reads like a table.
+    """
+
+    analyzer: str
+    name: str
+    partials: tuple[Partial, ...]
+    given: str = ""
+
+    @classmethod
+    def of_rows(cls, analyzer: str, name: str, tables: tuple[str, ...] = ("collective",)) -> "Pair":
+        """A question whose definition, asked of any rows, is its own partial."""
+        return cls(analyzer, name, (Partial(analyzer, name, tables=tables),))
+
+    @property
+    def definition(self) -> str:
+        """The statement over the run's views that gives the same rows."""
+        return statement(self.analyzer, self.name)
+
+    def rows(self, run: "Run") -> "list[Row]":
+        """The answer of `run`. Raises what `Run.rows` does."""
+        gather(run, self.partials)
+        return run.rows(self.merge)
+
+    @property
+    def merge(self) -> str:
+        """The statement over the gathered tables."""
+        sql = statement(self.analyzer, f"{self.name}_merge")
+        return f"WITH {self.given} AS ({statement(self.analyzer, self.given)}) {sql}" if self.given else sql
+
+
+def gather_all(run: "Run", pairs: Iterable[Pair]) -> None:
+    """Gather what several questions need, reading the run once. Raises UnreadableFile."""
+    gather(run, [item for pair in pairs for item in pair.partials])
+
+
+def gather(run: "Run", partials: Sequence[Partial]) -> None:
+    """Fill the tables of those of `partials` that the run's connection does not have yet.
+
+    Raises UnreadableFile.
+    """
+    known = run.kept.setdefault(_KEPT, set())
+    assert isinstance(known, set)
+    missing = tuple(dict.fromkeys(item for item in partials if item.table not in known))
+    if missing:
+        run.attempt(lambda: _fill(run, missing))
+        run.kept.setdefault(_KEPT, known).update(item.table for item in missing)  # type: ignore[attr-defined]
+
+
+def _fill(run: "Run", partials: tuple[Partial, ...]) -> None:
+    found: dict[str, list[pa.Table]] = {item.table: [] for item in partials}
+    for part in run_tasks(run, plan(run, partials)):
+        for name, rows in part.items():
+            found[name].append(rows)
+    for name, pieces in found.items():
+        _keep(run.connection, name, pa.concat_tables(pieces, promote_options="permissive"))
+
+
+def _keep(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
+    connection.register("_pieces", rows)
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM _pieces")
+    connection.unregister("_pieces")

@@ -1,0 +1,166 @@
+"""How a run is cut into parts: some nodes each; of a node with very many rows, some processes or some sequence numbers.
+
+A part is read once for all partials. Rows of one process lie on one node, so a part of whole nodes suits every partial;
+a node of more than PART_ROWS rows is cut twice: by processes for the partials that need these whole, and by windows of
+sequence numbers for those that match operations. A run of one part is read through its own connection: no file is
+opened anew, no process started.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .listing import RunFile
+from .place import Place
+from .unsealed import Partition
+from .views import quoted
+
+if TYPE_CHECKING:
+    from .partials import Partial
+    from .run import Run
+
+PART_ROWS: Final = 1_000_000
+"""Rows of the large tables in a part, about: 200 MB while it is read, a second of work."""
+_BLOCK: Final = 256
+"""Windows of sequence numbers begin at multiples of this."""
+LARGE: Final = ("collective", "span", "kernel")
+_ALWAYS: Final = ("step",)
+"""Read beside the large tables: which steps count."""
+_ENTITIES: Final = ("process", "process_group")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A part of a node. procs, window: first and, not included, last process or sequence number; None: no bound."""
+
+    procs: tuple[int | None, int | None] | None = None
+    window: tuple[int | None, int | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to read and compute for one part; travels to another process.
+
+    entities: of the whole run, as far as partials need them. shared_hosts: boot ids that more than one part may have.
+    """
+
+    place: Place
+    partials: "tuple[Partial, ...]"
+    sealed: tuple[RunFile, ...]
+    facts: dict[str, dict[Partition, pa.Table]]
+    entities: dict[str, pa.Table]
+    shared_hosts: frozenset[str]
+    bounds: Bounds = Bounds()
+    is_whole_run: bool = False
+
+
+def plan(run: "Run", partials: "tuple[Partial, ...]", part_rows: int | None = None) -> list[Task]:
+    """The parts of `run` for `partials`, in an order that does not depend on anything but its nodes' names."""
+    limit = part_rows or PART_ROWS
+    nodes = _nodes(run, partials)
+    whole = _task(run, partials, sorted(nodes))
+    if sum(nodes.values()) <= limit:
+        return [replace(whole, is_whole_run=True)]
+    tasks: list[Task] = []
+    gathered: list[str] = []
+    for node, num_rows in sorted(nodes.items()):
+        if num_rows > limit:
+            tasks += _cut_node(run, partials, node, -(-num_rows // limit))
+            continue
+        if sum(nodes[name] for name in gathered) + num_rows > limit:
+            tasks.append(_task(run, partials, gathered))
+            gathered = []
+        gathered.append(node)
+    return [*tasks, *([_task(run, partials, gathered)] if gathered else [])]
+
+
+def part_of(run: "Run", partials: "tuple[Partial, ...]", nodes: list[str], bounds: Bounds) -> Task:
+    """The part of `run` that is these nodes within `bounds`."""
+    return replace(_task(run, partials, nodes), bounds=bounds)
+
+
+def nodes_of(run: "Run", partials: "tuple[Partial, ...]") -> list[str]:
+    """The nodes that have rows for `partials`."""
+    return sorted(_nodes(run, partials))
+
+
+def _nodes(run: "Run", partials: "tuple[Partial, ...]") -> dict[str, int]:
+    """Rows of the large tables by node; a node with rows of small ones only has 0."""
+    tables = {table for item in partials for table in item.tables}
+    found: dict[str, int] = defaultdict(int)
+    for item in run.listing.sealed:
+        if item.table in tables:
+            found[item.node] += item.num_rows
+    for table in tables & set(run.unsealed.facts):
+        for (_, node), rows in run.unsealed.facts[table].items():
+            found[node] += rows.num_rows
+    return dict(found)
+
+
+def _task(run: "Run", partials: "tuple[Partial, ...]", nodes: list[str]) -> Task:
+    chosen = set(nodes)
+    tables = {*_ALWAYS, *(table for item in partials for table in item.tables)}
+    sealed = tuple(item for item in run.listing.sealed if item.table in tables and item.node in chosen)
+    facts = {
+        table: {key: rows for key, rows in parts.items() if key[1] in chosen}
+        for table, parts in run.unsealed.facts.items() if table in tables
+    }  # fmt: skip
+    hosts = _shared_hosts(run)
+    return Task(run.place, partials, sealed, facts, _entities(run, chosen, bool(hosts)), hosts)
+
+
+def _cut_node(run: "Run", partials: "tuple[Partial, ...]", node: str, num_parts: int) -> list[Task]:
+    tasks = []
+    if by_process := tuple(item for item in partials if item.split != "operation"):
+        whole = _task(run, by_process, [node])
+        tasks += [replace(whole, bounds=Bounds(procs=bounds)) for bounds in _processes(run, node, num_parts)]
+    if by_window := tuple(item for item in partials if item.split == "operation"):
+        whole = _task(run, by_window, [node])
+        tasks += [replace(whole, bounds=Bounds(window=bounds)) for bounds in _windows(run, node, num_parts)]
+    return tasks
+
+
+def _processes(run: "Run", node: str, num_parts: int) -> list[tuple[int | None, int | None]]:
+    procs = [row[0] for row in run.rows(f"SELECT DISTINCT proc FROM step WHERE node = {quoted(node)} ORDER BY proc")]
+    each = max(1, -(-len(procs) // num_parts))
+    return _bounds(procs[each::each])
+
+
+def _windows(run: "Run", node: str, num_parts: int) -> list[tuple[int | None, int | None]]:
+    counts = run.rows(
+        f"SELECT seq // {_BLOCK} AS block, count(*) FROM collective WHERE node = {quoted(node)} AND seq IS NOT NULL "
+        f"GROUP BY block ORDER BY block"
+    )
+    each, seen, cuts = -(-sum(row[1] for row in counts) // num_parts), 0, list[int]()
+    for block, number in counts:
+        if seen and seen + number > each:
+            cuts.append(block * _BLOCK)
+            seen = 0
+        seen += number
+    return _bounds(cuts)
+
+
+def _bounds(cuts: list[int]) -> list[tuple[int | None, int | None]]:
+    edges = [None, *cuts, None]
+    return list(pairwise(edges))
+
+
+def _entities(run: "Run", nodes: set[str], has_shared_hosts: bool) -> dict[str, pa.Table]:
+    found = {name: rows for name, rows in run.unsealed.entities.items() if name in _ENTITIES}
+    if "process" in found and not has_shared_hosts:
+        rows = found["process"]
+        found["process"] = rows.filter(pc.is_in(rows.column("node"), pa.array(sorted(nodes), pa.string())))
+    return found
+
+
+def _shared_hosts(run: "Run") -> frozenset[str]:
+    known = run.kept.get("shared_hosts")
+    if not isinstance(known, frozenset):
+        rows = run.rows("SELECT boot_id FROM process WHERE boot_id IS NOT NULL GROUP BY boot_id "
+                        "HAVING count(DISTINCT node) > 1")  # fmt: skip
+        known = run.kept["shared_hosts"] = frozenset(str(row[0]) for row in rows)
+    return known

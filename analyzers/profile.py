@@ -1,0 +1,13 @@
+"""Counts, sums and extremes of each process's rows: the partials that most questions over the large tables share."""
+
+from typing import Final
+
+from .partials import Partial
+
+_ANALYZER: Final = "profile"
+COLLECTIVES: Final = Partial(_ANALYZER, "collectives")
+"""partial_profile_collectives: by incarnation, process, rank, group, operation and tier."""
+SPANS: Final = Partial(_ANALYZER, "spans", tables=("span",))
+"""partial_profile_spans: by incarnation, process and kind."""
+STEPS: Final = Partial(_ANALYZER, "steps", "process", tables=("step",))
+"""partial_profile_steps: the counted steps of each process."""
