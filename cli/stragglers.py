@@ -16,22 +16,34 @@ def command(
         bool, Option("--fail-on-findings", help="Exit with 1 if something slows the job down.")
     ] = False,
 ) -> int:
-    """Print who slows the job down, and what that costs.
+    """Print who makes the others wait, since when, why, how sure that is, what it costs and what to do next.
 
-    Replays the steps of a pipeline with other durations: needs rows that tell stage, micro-batch and role.
+    Names come from the order in which ranks arrive at the operations they share, never from durations: the rank that
+    all wait for has the shortest. Lateness that a rank only passes on is inherited, and counts for whoever caused it.
+    Where ranks take turns (sequences of different lengths) nobody is named. Of pipelines whose rows tell stage,
+    micro-batch and role, the steps are also replayed with other durations.
 
     Example: rankscope stragglers rankscope-runs/my-run
     """
+    from rankscope.analyzers.stragglers import stragglers
     from rankscope.analyzers.what_if import what_if
 
     with opened(run) as asked:
-        found = what_if(asked.run, asked.share)
-    if found is None:
-        raise NoEvidence(f"{run}: no operation in it tells its pipeline stage and role, which the replay needs")
+        replayed = what_if(asked.run, asked.share)
+        found = stragglers(asked.run, asked.share)
+    if replayed is None and not found.lateness.num_matched:
+        raise NoEvidence(f"{run}: {found.reason}; nor does a row tell its pipeline stage and role for a replay")
+    replayed_verdicts = () if replayed is None or replayed.verdict is None else (replayed.verdict,)
+    verdicts = (*replayed_verdicts, *found.verdicts)
     if json:
-        asked.print_json(found.measurements, () if found.verdict is None else (found.verdict,))
+        measurements = (*(() if replayed is None else replayed.measurements), *found.measurements)
+        asked.print_json(measurements, verdicts, reason=found.reason)
     else:
+        from .stragglers_view import stragglers_section
         from .what_if_view import what_if_section
 
-        print_drawn(what_if_section(found))
-    return int(fail_on_findings and found.verdict is not None and found.verdict.kind != "nothing")
+        if replayed is not None:
+            print_drawn(what_if_section(replayed))
+        if replayed is None or found.lateness.num_matched:
+            print_drawn(stragglers_section(found))
+    return int(fail_on_findings and any(verdict.kind != "nothing" for verdict in verdicts))

@@ -39,6 +39,7 @@ ARTIFACT_KINDS: Final = (
 SEVERITIES: Final = ("info", "warning", "critical")
 CAUSES: Final = (
     "data", "gc", "cpu_contention", "page_faults", "throttle", "compute", "checkpoint", "network", "unknown",
+    "compile",
 )  # fmt: skip
 VERDICT_KINDS: Final = (
     "straggler", "straggler_set", "stage", "imbalance", "slow_link", "hang", "mismatch", "dead_rank", "nothing",

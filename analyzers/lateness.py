@@ -1,0 +1,166 @@
+"""How late is each rank at the operations that it shares with others, and by whose work: one number per step and rank.
+
+arrival = max(begin, end of the group's operation before): what is queued behind its predecessor has not been late.
+wait of a rank = last arrival (over those on which causality makes others wait) - its own arrival; of several operations
+in flight each instant is charged once, to the one that the rank came to first, so waits never exceed the time. lateness
+of a rank = its arrival after the median arrival of those who wait; inherited = what it waited in other groups since the
+group's last operation, beyond what the median rank waited (at most the lateness); own = the rest. Example (ranks 0, 1
+and 2, 3 share tensors; 0, 2 and 1, 3 share data; rank 0 takes 30 ms longer): rank 1 waits 30 ms for rank 0, then both
+come 30 ms late to 2 and 3; rank 0's 30 ms are own, rank 1's 30 ms inherited.
+
+blame: the waits charged to an operation fall on its last rank; its inherited share goes on, operation by operation, to
+whoever caused it (`MAX_PASSES` times at most). Over all ranks blame = waits, to the nanosecond.
+
+Ends known by poll are only upper bounds: there an operation counts as over when the last member began it, so that a
+delay between the buckets of one backward pass is still seen. Stages of a pipeline are not meant to arrive together:
+between them lateness is only inherited. It cannot see: operations of which a member left no row,
+and on accelerators those of which only the launch is known. Everything is SQL; what comes out has a row per step and
+rank. Beyond `MAX_ROWS` operations blocks of steps are drawn evenly, which `stride` tells.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .clocks import Alignment, align
+from .run import Row, Run
+from .statements import statement
+
+ANALYZER: Final = "lateness"
+MAX_ROWS: Final = 16_000_000
+"""Rows of operations that are compared; more cost time without making a finding surer."""
+BLOCK: Final = 4
+"""Steps in a row that are read together where not all are."""
+MAX_PASSES: Final = 6
+"""How often blame is handed on: a chain of as many kinds of groups."""
+_BEGIN: Final = "coalesce(c.device_start_ns, c.issued_ns)"
+_PLAIN: Final = ("steps", "rows", "operations", "arrivals", "last", "waits", "shares", "edges", "blame")
+Ints = NDArray[np.int64]
+
+
+class Step(NamedTuple):
+    """A counted step."""
+
+    incarnation: int
+    step: int
+
+
+class Inheritance(NamedTuple):
+    """Waits, in ns over the run, for which `heir` came last because it had waited for `source` itself."""
+
+    heir: int
+    source: int
+    amount_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """Arrays by (step, rank), in ns: own and inherited lateness, wait, blame. duration_ns: median over ranks, by step.
+
+    is_known: the rank has compared operations in the step (else all four are 0). num_matched of num_operations could
+    be compared. error_ns: of the difference of two hosts' clocks, the largest; None where nothing is known of it.
+    """
+
+    ranks: tuple[int, ...]
+    steps: tuple[Step, ...]
+    duration_ns: Ints
+    own_ns: Ints
+    inherited_ns: Ints
+    wait_ns: Ints
+    blame_ns: Ints
+    is_known: NDArray[np.bool_]
+    inheritance: tuple[Inheritance, ...]
+    num_matched: int
+    num_operations: int
+    stride: int
+    error_ns: int | None
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks with operations that could be compared."""
+        return len(self.ranks)
+
+
+def lateness(run: Run, max_rows: int = MAX_ROWS) -> Lateness:
+    """The lateness of each rank of `run` in its counted steps. Leaves temporary tables _late_* for `causes`."""
+    before = run.faults
+    found = _lateness(run, max_rows)
+    return found if run.faults == before else _lateness(run, max_rows)
+
+
+def common_clock(clocks: Alignment, time: str) -> dict[str, str]:
+    """What brings times of a statement to the common clock: `moved` is to be subtracted, `aligned` a join it needs.
+
+    time: the column that says which window of the host's clock holds; the host is p.boot_id.
+    """
+    if clocks.is_one_host:
+        return {"moved": "0", "aligned": ""}
+    join = f"JOIN clock_correction z ON z.boot_id = p.boot_id AND {time} >= z.from_ns AND {time} < z.until_ns"
+    return {"moved": f"(z.offset_ns + ({time} - z.from_ns) * z.drift_ppb // 1000000000)", "aligned": join}
+
+
+def _lateness(run: Run, max_rows: int) -> Lateness:
+    clocks = align(run)
+    stride = max(1, -(-run.size("collective").num_rows // max_rows))
+    error = _error(clocks)
+    words = {"stride": stride, "block": BLOCK, "error_ns": error or 0, **common_clock(clocks, _BEGIN)}
+    for name in _PLAIN:
+        run.rows(statement(ANALYZER, name).format(**words))
+    _hand_on(run)
+    ((num_matched, num_operations),) = run.rows(statement(ANALYZER, "matched"))
+    sources = tuple(Inheritance(*row) for row in run.rows(statement(ANALYZER, "inheritance")))
+    return _as_arrays(run.rows(statement(ANALYZER, "by_step")), sources, (num_matched, num_operations), stride, error)
+
+
+def _hand_on(run: Run) -> None:
+    """Split the blame until nothing is handed on any more; what the last pass would hand on stays where it is."""
+    run.rows(
+        "CREATE OR REPLACE TEMP TABLE _late_kept (incarnation BIGINT, step BIGINT, rank INTEGER, amount_ns BIGINT)"
+    )
+    run.rows("CREATE OR REPLACE TEMP TABLE _late_handed (heir INTEGER, source INTEGER, amount_ns BIGINT)")
+    for turn in range(MAX_PASSES + 1):
+        run.rows(statement(ANALYZER, "passed"))
+        if turn == MAX_PASSES:
+            run.rows("DELETE FROM _late_passed")
+        run.rows(statement(ANALYZER, "kept"))
+        if not run.rows("SELECT 1 FROM _late_passed WHERE amount_ns > 0 LIMIT 1"):
+            return
+        run.rows(statement(ANALYZER, "handed"))
+        run.rows(statement(ANALYZER, "next"))
+
+
+def _error(clocks: Alignment) -> int | None:
+    """The largest error of a difference between hosts; hosts that nothing ties take no part."""
+    known = sorted(host.error_ns for host in clocks.hosts if host.error_ns is not None)
+    return sum(known[-2:]) if known else None
+
+
+def _as_arrays(
+    rows: list[Row], sources: tuple[Inheritance, ...], matched: tuple[int, int], stride: int, error_ns: int | None
+) -> Lateness:
+    table = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
+    ranks = np.unique(table[:, 2])
+    steps = np.unique(table[:, :2], axis=0)
+    at = (_position(table[:, :2], steps), np.searchsorted(ranks, table[:, 2]))
+    values = np.array([row[3:] for row in rows], np.int64).reshape(-1, 5)
+    shape = (len(steps), len(ranks))
+    durations = np.zeros(shape[0], np.int64)
+    durations[at[0]] = values[:, 0]
+    parts = [np.zeros(shape, np.int64) for _ in range(4)]
+    for part, column in zip(parts, values[:, 1:].T, strict=True):
+        part[at] = column
+    is_known = np.zeros(shape, np.bool_)
+    is_known[at] = True
+    own, inherited, wait, blame = parts
+    return Lateness(
+        tuple(map(int, ranks)), tuple(Step(int(incarnation), int(step)) for incarnation, step in steps), durations,
+        own, inherited, wait, blame, is_known, sources, *matched, stride, error_ns,
+    )  # fmt: skip
+
+
+def _position(keys: Ints, steps: Ints) -> Ints:
+    """Rows of `steps` (sorted, distinct) at which `keys` stand."""
+    _, inverse = np.unique(np.concatenate([steps, keys]), axis=0, return_inverse=True)
+    return np.asarray(inverse, np.int64).reshape(-1)[len(steps) :]

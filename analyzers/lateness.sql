@@ -1,0 +1,164 @@
+-- name: steps
+-- Counted steps: ended, not the first, left out by no process. Of a large run blocks of {block} steps, one block in {stride}; the first
+-- step of a block is then only there for what the next one inherits.
+CREATE OR REPLACE TEMP TABLE _late_step AS
+SELECT incarnation, step, {stride} = 1 OR step % {block} > 0 AS is_told, quantile_disc(end_ns - start_ns, 0.5) AS duration_ns
+FROM step WHERE end_ns >= start_ns AND step > 0 AND (step // {block}) % {stride} = 0
+GROUP BY incarnation, step HAVING bool_and(left_out IS NULL);
+
+-- name: rows
+-- What each rank did of these steps' operations, on the common clock. begin: on the device where that is known, else on the host; a device
+-- operation of which only the launch is known tells nothing. end: where it was seen, not merely found later (poll).
+CREATE OR REPLACE TEMP TABLE _late_row AS
+WITH place AS (SELECT proc, incarnation, min(boot_id) AS boot_id, min(mesh_pp) AS stage FROM process GROUP BY proc, incarnation),
+teams AS (
+    SELECT group_id, incarnation, max(size) AS size, max(backend) AS backend, row_number() OVER (ORDER BY incarnation, group_id) AS team
+    FROM process_group GROUP BY group_id, incarnation),
+causes AS (
+    SELECT unnest(['broadcast', 'scatter', 'broadcast_coalesced']) AS op, 'root' AS kind UNION ALL
+    SELECT unnest(['reduce', 'gather', 'gather_into_tensor']), 'leaf' UNION ALL SELECT unnest(['send', 'recv']), 'pair' UNION ALL
+    SELECT unnest(['all_reduce', 'all_gather', 'all_gather_into_tensor', 'reduce_scatter', 'reduce_scatter_tensor', 'all_to_all',
+        'all_to_all_single', 'barrier', 'all_reduce_coalesced', 'all_gather_coalesced', 'all_gather_into_tensor_coalesced',
+        'reduce_scatter_coalesced', 'reduce_scatter_tensor_coalesced', 'all_reduce_sparse']), 'all')
+SELECT c.incarnation, c.step, t.team, CASE WHEN k.kind = 'pair' THEN hash(c.src, c.dst, coalesce(c.tag, 0)) ELSE 0 END AS pair, c.seq,
+    CASE WHEN k.kind = 'pair' THEN 'transfer' ELSE c.op END AS op, k.kind, CASE WHEN k.kind = 'pair' THEN 2 ELSE t.size END AS size, c.proc, c.rank, p.boot_id, coalesce(p.stage, c.stage) AS stage,
+    CASE k.kind WHEN 'root' THEN c.rank = c.root WHEN 'leaf' THEN c.rank <> c.root WHEN 'pair' THEN c.op = 'send' ELSE true END AS is_cause,
+    CASE k.kind WHEN 'root' THEN c.rank <> c.root WHEN 'leaf' THEN c.rank = c.root WHEN 'pair' THEN c.op = 'recv' ELSE true END AS is_waiter,
+    c.device_start_ns IS NOT NULL OR c.timing_source IN ('device_event', 'trace') AS is_device,
+    coalesce(c.device_start_ns, c.issued_ns) - {moved} AS begin_ns,
+    coalesce(c.device_end_ns, CASE WHEN c.timing_source IN ('wait', 'device_event', 'trace', 'flight_recorder') THEN c.completed_ns END) - {moved} AS end_ns
+FROM collective c SEMI JOIN _late_step s ON s.incarnation = c.incarnation AND s.step = c.step
+JOIN teams t ON t.group_id = c.group_id AND t.incarnation = c.incarnation
+JOIN causes k ON k.op = c.op
+JOIN place p ON p.proc = c.proc AND p.incarnation = c.incarnation {aligned}
+WHERE c.seq IS NOT NULL AND c.issued_ns IS NOT NULL AND c.rank IS NOT NULL
+    AND (is_device OR t.backend IS NULL OR (t.backend NOT LIKE '%nccl%' AND t.backend NOT LIKE '%rccl%' AND t.backend NOT LIKE '%hccl%'));
+
+-- name: operations
+-- Operations of which every member left a begin on the common clock. floor: nobody arrives before its predecessor in the group was over: at
+-- the latest begin of any before it, or when the last one was seen to end. Ends on devices that do not coincide were matched wrongly.
+-- is_level: its members are to arrive together. Those of different pipeline stages, or of a transfer, are not: they only inherit.
+CREATE OR REPLACE TEMP TABLE _late_operation AS
+WITH matched AS (
+    SELECT incarnation, team, pair, seq, op, min(kind) AS kind, min(step) AS step, max(begin_ns) AS last_begin_ns, min(end_ns) AS first_end_ns,
+        min(kind) <> 'pair' AND count(DISTINCT stage) <= 1 AS is_level
+    FROM _late_row GROUP BY incarnation, team, pair, seq, op
+    HAVING count(*) = max(size) AND count(DISTINCT proc) = max(size) AND count(begin_ns) = max(size) AND max(size) > 1
+        AND bool_or(is_cause) AND bool_or(is_waiter)
+        AND (NOT bool_and(is_device) OR min(kind) <> 'all' OR count(end_ns) < count(*)
+            OR max(end_ns) - min(end_ns) <= {error_ns} + max(begin_ns) - min(begin_ns)))
+SELECT row_number() OVER (ORDER BY incarnation, step, last_begin_ns, team, pair, seq, op) AS operation, *,
+    greatest(max(last_begin_ns) OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+        lag(first_end_ns) OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op)) AS floor_ns
+FROM matched;
+
+-- name: arrivals
+-- Each rank's arrival.
+CREATE OR REPLACE TEMP TABLE _late_arrival AS
+SELECT o.operation, o.incarnation, o.step, o.team, o.pair, o.is_level, r.proc, r.rank, r.is_cause, r.is_waiter,
+    greatest(r.begin_ns, coalesce(o.floor_ns, r.begin_ns)) AS arrival_ns
+FROM _late_row r JOIN _late_operation o ON o.incarnation = r.incarnation AND o.team = r.team AND o.pair = r.pair AND o.seq = r.seq AND o.op = r.op;
+
+-- name: last
+-- The arrival that ended the waiting, whose it was (the lowest rank's among equals), and the median arrival of those who wait.
+CREATE OR REPLACE TEMP TABLE _late_last AS
+SELECT operation, max(arrival_ns) FILTER (is_cause) AS last_ns,
+    arg_max(rank, CAST(arrival_ns AS HUGEINT) * 1048576 - rank) FILTER (is_cause) AS culprit,
+    quantile_disc(arrival_ns, 0.5) FILTER (is_waiter) AS middle_ns
+FROM _late_arrival GROUP BY operation;
+
+-- name: waits
+-- Each rank's operations in the order in which it arrived at them. wait: until the last arrival, each instant charged once, to the operation
+-- that the rank blocks on. waited: its waits in all since the operation before in the same group, which it left together with the others.
+CREATE OR REPLACE TEMP TABLE _late_wait AS
+WITH waiting AS (
+    SELECT a.*, l.culprit, l.middle_ns, CASE WHEN a.is_waiter THEN greatest(l.last_ns, a.arrival_ns) ELSE a.arrival_ns END AS until_ns
+    FROM _late_arrival a JOIN _late_last l ON l.operation = a.operation),
+charged AS (
+    SELECT *, row_number() OVER own AS turn,
+        greatest(0, until_ns - greatest(arrival_ns, coalesce(max(until_ns) OVER (own ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), arrival_ns))) AS wait_ns
+    FROM waiting WINDOW own AS (PARTITION BY incarnation, proc ORDER BY arrival_ns, operation)),
+added AS (
+    SELECT *, CAST(sum(wait_ns) OVER (PARTITION BY incarnation, proc ORDER BY turn ROWS UNBOUNDED PRECEDING) AS BIGINT) AS sum_ns FROM charged)
+SELECT operation, incarnation, step, team, pair, is_level, proc, rank, is_cause, is_waiter, arrival_ns, culprit, middle_ns, turn, wait_ns,
+    sum_ns - wait_ns - coalesce(lag(sum_ns) OVER same, 0) AS waited_ns, coalesce(lag(turn) OVER same, 0) AS since_turn
+FROM added WINDOW same AS (PARTITION BY incarnation, proc, team, pair ORDER BY turn);
+
+-- name: shares
+-- Lateness after the median arrival, and the part of it that the rank inherited: what it waited elsewhere meanwhile, beyond what the rank
+-- in the middle waited.
+CREATE OR REPLACE TEMP TABLE _late_share AS
+SELECT w.*, CASE WHEN w.is_cause THEN greatest(0, w.arrival_ns - w.middle_ns) ELSE 0 END AS lateness_ns,
+    least(CASE WHEN w.is_cause THEN greatest(0, w.arrival_ns - w.middle_ns) ELSE 0 END, greatest(0, w.waited_ns - m.waited_ns)) AS inherited_ns
+FROM _late_wait w JOIN (
+    SELECT operation, min(waited_ns) AS waited_ns FROM _late_wait WHERE is_waiter AND arrival_ns = middle_ns GROUP BY operation) m
+    ON m.operation = w.operation;
+
+-- name: edges
+-- Where a culprit's inherited lateness comes from: the operations that it waited for since the one before in the same group, in this step
+-- or the one before.
+CREATE OR REPLACE TEMP TABLE _late_edge AS
+WITH heirs AS (
+    SELECT s.*, unnest([s.step, s.step - 1]) AS where_step FROM _late_share s WHERE s.rank = s.culprit AND s.is_cause AND s.inherited_ns > 0)
+SELECT h.operation AS from_operation, w.operation AS to_operation, h.inherited_ns / h.lateness_ns AS share,
+    w.wait_ns / sum(w.wait_ns) OVER (PARTITION BY h.operation) AS part
+FROM heirs h JOIN _late_wait w ON w.incarnation = h.incarnation AND w.proc = h.proc AND w.step = h.where_step
+    AND w.turn < h.turn AND w.turn > h.since_turn AND w.wait_ns > 0;
+
+-- name: blame
+-- The waits charged to each operation of a group, with nobody's share passed on yet. held: by whom; amount: still to be split.
+CREATE OR REPLACE TEMP TABLE _late_blame AS
+SELECT operation, min(step) AS step, min(incarnation) AS incarnation, min(culprit) AS culprit, CAST(sum(wait_ns) AS BIGINT) AS amount_ns
+FROM _late_wait WHERE is_level GROUP BY operation HAVING sum(wait_ns) > 0;
+
+-- name: passed
+-- One hand-over: what every culprit passes on to the culprits of the operations that made it late.
+CREATE OR REPLACE TEMP TABLE _late_passed AS
+SELECT b.operation AS from_operation, e.to_operation, CAST(floor(b.amount_ns * e.share * e.part) AS BIGINT) AS amount_ns
+FROM _late_blame b JOIN _late_edge e ON e.from_operation = b.operation;
+
+-- name: kept
+-- What stays with each culprit after the hand-over, by step.
+INSERT INTO _late_kept
+SELECT b.incarnation, b.step, b.culprit AS rank, CAST(sum(b.amount_ns - coalesce(p.amount_ns, 0)) AS BIGINT)
+FROM _late_blame b LEFT JOIN (
+    SELECT from_operation, CAST(sum(amount_ns) AS BIGINT) AS amount_ns FROM _late_passed GROUP BY from_operation) p ON p.from_operation = b.operation
+GROUP BY b.incarnation, b.step, b.culprit;
+
+-- name: handed
+-- From whom to whom the hand-over went.
+INSERT INTO _late_handed
+SELECT f.culprit, t.culprit, CAST(sum(p.amount_ns) AS BIGINT)
+FROM _late_passed p JOIN _late_last f ON f.operation = p.from_operation JOIN _late_last t ON t.operation = p.to_operation
+GROUP BY f.culprit, t.culprit;
+
+-- name: next
+-- What was handed over is to be split in turn.
+CREATE OR REPLACE TEMP TABLE _late_blame AS
+SELECT o.operation, o.step, o.incarnation, l.culprit, CAST(sum(p.amount_ns) AS BIGINT) AS amount_ns
+FROM _late_passed p JOIN _late_operation o ON o.operation = p.to_operation JOIN _late_last l ON l.operation = p.to_operation
+WHERE p.amount_ns > 0 GROUP BY o.operation, o.step, o.incarnation, l.culprit;
+
+-- name: by_step
+-- One row per step and rank. A rank that is late in one group is late in the others too: the group in which it is most so counts.
+WITH by_team AS (
+    SELECT incarnation, step, rank, team, CAST(sum(lateness_ns - inherited_ns) AS BIGINT) AS own_ns, CAST(sum(inherited_ns) AS BIGINT) AS inherited_ns
+    FROM _late_share WHERE is_level GROUP BY incarnation, step, rank, team),
+late AS (SELECT incarnation, step, rank, max(own_ns) AS own_ns, max(inherited_ns) AS inherited_ns FROM by_team GROUP BY incarnation, step, rank),
+waited AS (SELECT incarnation, step, rank, CAST(sum(wait_ns) AS BIGINT) AS wait_ns FROM _late_wait WHERE is_level GROUP BY incarnation, step, rank),
+blamed AS (SELECT incarnation, step, rank, CAST(sum(amount_ns) AS BIGINT) AS blame_ns FROM _late_kept GROUP BY incarnation, step, rank)
+SELECT l.incarnation, l.step, l.rank, s.duration_ns, l.own_ns, l.inherited_ns, w.wait_ns, coalesce(b.blame_ns, 0) AS blame_ns
+FROM late l JOIN _late_step s ON s.incarnation = l.incarnation AND s.step = l.step AND s.is_told
+JOIN waited w ON w.incarnation = l.incarnation AND w.step = l.step AND w.rank = l.rank
+LEFT JOIN blamed b ON b.incarnation = l.incarnation AND b.step = l.step AND b.rank = l.rank
+ORDER BY l.incarnation, l.step, l.rank;
+
+-- name: matched
+-- Operations that could be compared, and those of counted steps in all.
+SELECT (SELECT CAST(count(*) AS BIGINT) FROM _late_operation),
+    (SELECT CAST(count(*) AS BIGINT) FROM (SELECT DISTINCT incarnation, team, pair, seq, op FROM _late_row));
+
+-- name: inheritance
+-- Who handed how much on to whom.
+SELECT heir, source, CAST(sum(amount_ns) AS BIGINT) AS amount_ns FROM _late_handed GROUP BY heir, source
+HAVING sum(amount_ns) > 0 ORDER BY heir, amount_ns DESC, source;
