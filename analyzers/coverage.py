@@ -175,7 +175,7 @@ def _ring_tables() -> tuple[str, ...]:
 
 def _rows(run: Run, share: float | None) -> tuple[Measurement, ...]:
     found = []
-    for table in TABLES:
+    for table in (name for name, declared in TABLES.items() if declared.table_class != "conclusion"):
         if run.size(table).num_rows:
             sql = statement(ANALYZER, "tables").replace("{table}", table)
             count = run.rows(sql)[0][0]

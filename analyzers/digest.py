@@ -5,6 +5,7 @@ The agents' index tells the digest of every sealed file, so that a finished run 
 """
 
 import hashlib
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 
 from rankscope.schema.errors import UnreadableFile
 from rankscope.schema.index import decode_index
+from rankscope.schema.tables import TABLES
 
 from .listing import Listing, RunFile, relative_path
 from .place import Place
@@ -20,18 +22,38 @@ from .unsealed import Unsealed
 _BLOCK_BYTES: Final = 1 << 22
 
 
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One thing that was read. file: its path in the run directory, or in words for rows that are in no file yet."""
+
+    file: str
+    table: str
+    num_rows: int
+    num_bytes: int
+    digest: str
+
+
 def dataset_digest(place: Place, listing: Listing, unsealed: Unsealed) -> str:
-    """32 hex digits that depend only on the content of the run, not on its place or on the order of its files."""
+    """32 hex digits that depend only on the content of the run, not on its place or on the order of its files.
+
+    What was concluded from the run and written beside it (`rankscope report --save`) is not part of it.
+    """
+    parts = sorted(item.digest for item in inputs(place, listing, unsealed))
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def inputs(
+    place: Place, listing: Listing, unsealed: Unsealed, tables: tuple[str, ...] | None = None
+) -> tuple[Input, ...]:
+    """The files and unsealed rows of `tables` (all that are no conclusions), by table and path."""
     known = _indexed(place, listing)
-    parts = []
-    for item in listing.sealed:
-        digest, num_bytes = known.get(relative_path(place, item.path), ("", -1))
-        parts.append(digest if num_bytes == item.num_bytes else _file_digest(place, item))
+    wanted = {name for name in (TABLES if tables is None else tables) if TABLES[name].table_class != "conclusion"}
+    found = [_sealed(place, item, known) for item in listing.sealed if item.table in wanted]
     for table, partitions in unsealed.facts.items():
-        parts += [_rows_digest(table, str(partition), rows) for partition, rows in partitions.items()]
-    entities = {item.table for item in listing.sealed}
-    parts += [_rows_digest(table, "", rows) for table, rows in unsealed.entities.items() if table not in entities]
-    return hashlib.blake2b("\n".join(sorted(parts)).encode(), digest_size=16).hexdigest()
+        found += [_loose(table, str(partition), rows) for partition, rows in partitions.items() if table in wanted]
+    sealed = {item.table for item in listing.sealed}
+    found += [_loose(table, "", rows) for table, rows in unsealed.entities.items() if table in wanted - sealed]
+    return tuple(sorted(found, key=lambda item: (item.table, item.file)))
 
 
 def unreadable_files(place: Place, listing: Listing) -> dict[str, str]:
@@ -62,6 +84,18 @@ def _indexed(place: Place, listing: Listing) -> dict[str, tuple[str, int]]:
             continue
         found |= {entry.file: (entry.digest, entry.num_bytes) for entry in entries}
     return found
+
+
+def _sealed(place: Place, item: RunFile, known: dict[str, tuple[str, int]]) -> Input:
+    path = relative_path(place, item.path)
+    digest, num_bytes = known.get(path, ("", -1))
+    if num_bytes != item.num_bytes:
+        digest = _file_digest(place, item)
+    return Input(path, item.table, item.num_rows, item.num_bytes, digest)
+
+
+def _loose(table: str, partition: str, rows: pa.Table) -> Input:
+    return Input("rows in no sealed file yet", table, rows.num_rows, rows.nbytes, _rows_digest(table, partition, rows))
 
 
 def _file_digest(place: Place, item: RunFile) -> str:

@@ -20,7 +20,7 @@ from rankscope.schema.errors import EmptyRun, MixedRuns, NotARun, UnreadableFile
 from rankscope.schema.tables import TABLES
 
 from .buckets import BUCKET_MACRO
-from .digest import dataset_digest, unreadable_files
+from .digest import Input, dataset_digest, inputs, unreadable_files
 from .engines import IN_PROCESS, Engine
 from .listing import FOREIGN, Fault, Listing, list_run, relative_path
 from .place import Place, locate
@@ -129,6 +129,20 @@ class Run:
             sum(item.num_rows for item in sealed) + sum(rows.num_rows for rows in loose.values()),
         )
 
+    def inputs(self, tables: tuple[str, ...]) -> tuple[Input, ...]:
+        """The files, and the rows in no file yet, that `tables` consist of, each with its digest."""
+        return inputs(self.place, self.listing, self.unsealed, tables)
+
+    def again(self, *, threads: int | None = None) -> "Run":
+        """A fresh reader of this run, which leaves out what this one found damaged. Raises what `open` does."""
+        fresh = Run(self.place, threads, self.excluded, self.faults)
+        try:
+            fresh._load()
+        except BaseException:
+            fresh.close()
+            raise
+        return fresh
+
     def close(self) -> None:
         """Give everything back, the temporary folder included."""
         self._stack.close()
@@ -185,7 +199,7 @@ class Run:
             raise MixedRuns(
                 f"{address}: files of {len(ids)} runs in one folder ({', '.join(sorted(ids))}); give each its own"
             )
-        if any(self.size(table).num_rows for table in TABLES):
+        if any(self.size(name).num_rows for name, table in TABLES.items() if table.table_class != "conclusion"):
             return
         readable = [fault for fault in self.faults if fault.reason != FOREIGN]
         if readable:
