@@ -28,6 +28,8 @@ _STEP = ("step.start_ns", "step.end_ns")
 _STAGED = ("span.stage", "span.chunk", "span.microbatch", *_WORK)
 _HOOKS = ("capture.num_calls", "capture.num_timed_calls", "capture.timed_ns", "capture.timed_ns_squared")
 _GROUP_OP = ("group", "group_id", "group_kind", "num_groups", "op", "size_class", "statistic", "incarnation")
+_PLACE = ("process.node", "process.device_uuid", "device.nvlink_peers", "device.numa_node")
+_LINK = ("group_kind", "link")
 _TIMELINE = ("rank", "device", "incarnation")
 _SAVE = ("checkpoint.action", "checkpoint.start_ns", "checkpoint.blocking_end_ns", "checkpoint.end_ns")
 
@@ -104,6 +106,16 @@ _ENTRIES: Final = (
     Entry("collective.wait_caused", "ns",
           "what all others waited for one rank, in matched operations in which it was last beyond doubt", _MATCH,
           ("rank",)),
+    Entry("placement.bytes", "bytes",
+          "bytes S of the operations of one mesh dimension's groups that cross one kind of link",
+          (*_MATCH, "collective.bytes_in", *_PLACE), _LINK),
+    Entry("placement.transfer", "ns", "time from last arrival to completion of these operations, one after the other",
+          (*_MATCH, *_PLACE), _LINK),
+    Entry("placement.busbw", "bytes/s", "bus bandwidth of these operations: sum of S x bus factor / sum of transfers",
+          (*_MATCH, "collective.bytes_in", *_PLACE), _LINK),
+    Entry("placement.exposed_share", "1",
+          "share of the exposed communication (host-visible waits where no device tells it) that is these operations'",
+          ("collective.wait_begin_ns", "collective.wait_end_ns", *_DEVICE, *_PLACE), _LINK),
     Entry("network.bytes", "bytes", "bytes that the node's NICs sent and received", ("nic_sample.rx_bytes",
           "nic_sample.tx_bytes"), ("node", "nic", "direction")),
     Entry("network.step_bytes", "bytes",

@@ -1,0 +1,163 @@
+"""Is one run faster than another, by how much, and may one compare them at all.
+
+Ratios of the means over counted steps, with the interval of a block bootstrap at 99 %: two runs of the same code differ
+by chance, too, and a false "faster" costs more than a missed one. The interval speaks of these two runs; what differs
+between repeats is not in it. Where something else than the scale differs that changes speed (`differences`), the runs
+are not comparable, and the numbers are printed for what they are.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from rankscope.schema.errors import NoEvidence
+from rankscope.schema.measurement import Interval, Measurement
+
+from .bootstrap import METHOD, MIN_STEPS, Resampled, interval_of_ratio
+from .differences import CONFOUNDER, Difference, differences, in_words, job_of
+from .joint_evidence import JointEvidence
+from .quality import WINDOW
+from .scaling import SAME_BATCH
+from .scaling_run import PARTS, ScalingRun
+
+ANALYZER: Final = "compare"
+LEVEL: Final = 0.99
+FASTER, SLOWER, NO_DIFFERENCE, NOT_COMPARABLE, UNKNOWN = (
+    "faster", "slower", "no difference", "not comparable", "unknown")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One quantity of both runs. ratio: B over A, with its interval where there is one."""
+
+    name: str
+    unit: str
+    left: float | None
+    right: float | None
+    ratio: Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The answer about B against A. verdict: faster, slower, no difference, not comparable or unknown."""
+
+    verdict: str
+    text: str
+    quantities: tuple[Compared, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All of them."""
+        return tuple(item.ratio for item in self.quantities)
+
+
+def compare(left: ScalingRun, right: ScalingRun) -> Comparison:
+    """B = `right` against A = `left`. Raises NoEvidence: runs of different jobs, a run without counted steps."""
+    for run in (left, right):
+        if not len(run.steps.duration_ns):
+            raise NoEvidence(f"{run.address}: no counted step: it cannot be compared")
+    jobs = [job_of(run.made_from) for run in (left, right)]
+    if all(jobs) and jobs[0] != jobs[1]:
+        raise NoEvidence(f"runs of different jobs: {jobs[0]} and {jobs[1]}")
+    found = differences(left.made_from, right.made_from)
+    in_the_way = _in_the_way(left, right, found)
+    evidence = JointEvidence(
+        ANALYZER, (left.digest, right.digest), sum(len(run.steps.duration_ns) for run in (left, right)),
+        caveats=("the interval is that of these two runs",),
+    )  # fmt: skip
+    told = _Told(evidence, {"of": right.run_id, "against": left.run_id})
+    quantities = tuple(_quantities(told, left, right))
+    verdict, text = _verdict(quantities, in_the_way)
+    return Comparison(verdict, text, quantities, found)
+
+
+def _in_the_way(left: ScalingRun, right: ScalingRun, found: tuple[Difference, ...]) -> tuple[Difference, ...]:
+    """What makes a comparison of speed meaningless: confounders, another number of ranks, another batch as drawn."""
+    some = [item for item in found if item.kind == CONFOUNDER]
+    if left.num_ranks != right.num_ranks:
+        some.append(Difference("run.world_size", CONFOUNDER, "number of ranks", left.num_ranks, right.num_ranks))
+    known = {item.name for item in some}
+    is_told = left.batch is not None and right.batch is not None and "global batch" not in known
+    if is_told and abs((left.batch or 0) - (right.batch or 0)) > SAME_BATCH * max(left.batch or 0, right.batch or 0):
+        some.append(Difference("step.samples", CONFOUNDER, "global batch", left.batch, right.batch))
+    return tuple(some)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What all ratios have in common. scope: the runs that are compared."""
+
+    evidence: JointEvidence
+    scope: dict[str, object]
+
+    def ratio(self, name: str, above: Resampled | None, below: Resampled | None, reason: str = "") -> Measurement:
+        """Of two means over steps."""
+        scope = {"quantity": name, **self.scope}
+        if above is None or below is None or below.mean <= 0:
+            return self.evidence.measurement("compare.ratio", None, scope, 0, reason=reason)
+        bounds = interval_of_ratio(above, below, LEVEL)
+        interval = None if bounds is None else Interval(*bounds, LEVEL, METHOD)
+        num = len(above.values) + len(below.values)
+        return self.evidence.measurement("compare.ratio", above.mean / below.mean, scope, num, interval=interval)
+
+    def point(self, name: str, above: float | None, below: float | None, reason: str) -> Measurement:
+        """Of two numbers that have no interval."""
+        value = None if above is None or not below else above / below
+        return self.evidence.measurement(
+            "compare.ratio", value, {"quantity": name, **self.scope}, 2, reason="" if value is not None else reason
+        )
+
+
+def _quantities(told: _Told, left: ScalingRun, right: ScalingRun) -> list[Compared]:
+    one, other = (Resampled.of(run.steps.duration_ns) for run in (left, right))
+    found = [Compared("step time", "ns", one.mean, other.mean, told.ratio("step time", other, one))]
+    found += [_rate(told, left, right, name) for name in ("samples", "tokens")]
+    points = [(f"{name} per step", "ns", left.parts_ns.get(name), right.parts_ns.get(name)) for name in PARTS]
+    points.append(("memory of a rank, most", "bytes", left.memory_bytes, right.memory_bytes))
+    points.append(("loss at equal samples", "", *_losses(left, right)))
+    for name, unit, before, after in points:
+        ratio = told.point(name, after, before, "not seen in both runs")
+        found.append(Compared(name, unit, before, after, ratio))
+    return [item for item in found if item.left is not None or item.right is not None]
+
+
+def _rate(told: _Told, left: ScalingRun, right: ScalingRun, metric: str) -> Compared:
+    before, after = left.rate(metric), right.rate(metric)
+    reason = left.steps.samples.reason or right.steps.samples.reason or f"nobody tells the {metric} of a step"
+    return Compared(
+        f"{metric} per second", "1/s", None if before is None else before.mean, None if after is None else after.mean,
+        told.ratio(f"{metric} per second", after, before, reason),
+    )  # fmt: skip
+
+
+def _losses(left: ScalingRun, right: ScalingRun) -> tuple[float | None, float | None]:
+    if not all(len(run.loss) and run.loss_samples[-1] > 0 for run in (left, right)):
+        return None, None
+    reached = min(float(run.loss_samples[-1]) for run in (left, right))
+    one, other = (
+        float(np.mean(run.loss[(run.loss_samples <= reached) & (run.loss_samples > (1 - WINDOW) * reached)]))
+        for run in (left, right)
+    )
+    return one, other
+
+
+def _verdict(quantities: tuple[Compared, ...], in_the_way: tuple[Difference, ...]) -> tuple[str, str]:
+    if in_the_way:
+        return NOT_COMPARABLE, f"not comparable: {in_words(in_the_way)} differ{'s' if len(in_the_way) == 1 else ''}"
+    known = {item.name: item.ratio for item in quantities}
+    throughput = known.get("samples per second")
+    if throughput is None or throughput.value is None:  # at the same batch steps tell as much
+        throughput = known["step time"]
+    ratio, interval = throughput.value, throughput.interval
+    if interval is None or ratio is None:
+        return UNKNOWN, f"fewer than {MIN_STEPS} counted steps: nothing can be said"
+    gain, low, high = float(ratio), interval.low, interval.high
+    if throughput is known["step time"]:
+        gain, low, high = 1 / gain, 1 / high, 1 / low
+    if low <= 1 <= high:
+        return NO_DIFFERENCE, f"no difference to be seen ({low - 1:+.1%} .. {high - 1:+.1%})"
+    if gain > 1:
+        return FASTER, f"faster by {gain - 1:.1%} ({low - 1:.1%} .. {high - 1:.1%})"
+    return SLOWER, f"slower by {1 - gain:.1%} ({1 - high:.1%} .. {1 - low:.1%})"

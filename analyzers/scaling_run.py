@@ -1,0 +1,92 @@
+"""One run as a point of a scaling series: its size, its throughput, and where the time of its steps went."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from .bootstrap import Floats, Resampled
+from .brief import brief
+from .coverage import coverage
+from .manifest import Manifest, manifest
+from .phases import phases
+from .run import Run
+from .statements import statement
+from .throughput import Amount, Steps, read_steps
+
+PARTS: Final = ("data", "communication", "bubble", "tail", "rest")
+"""Of the mean step: waiting for data, for collectives, idle in the pipeline, what slow steps add to the median, the
+rest (compute, and what nobody saw)."""
+
+
+@dataclass(frozen=True)
+class ScalingRun:
+    """node_size: most ranks of a host; parts_ns: of the mean step, by PARTS, None where nothing was seen.
+
+    loss: of the steps that log one, loss_samples: samples seen until their ends.
+    """
+
+    address: str
+    run_id: str
+    digest: str
+    num_ranks: int
+    node_size: int
+    num_nodes: int
+    made_from: Manifest
+    steps: Steps
+    parts_ns: dict[str, float | None]
+    loss: Floats
+    loss_samples: Floats
+    memory_bytes: int | None
+    coverage: float | None
+
+    @property
+    def batch(self) -> float | None:
+        """Samples of a step, mean over the counted ones."""
+        values = self.steps.samples.values
+        return float(values.mean()) if values is not None and len(values) else None
+
+    def rate(self, metric: str) -> Resampled | None:
+        """Throughput in samples, tokens or steps per second; None where that is not known."""
+        amounts: dict[str, Amount] = {"samples": self.steps.samples, "tokens": self.steps.tokens}
+        return self.steps.steps_per_second if metric == "steps" else self.steps.rate(amounts[metric])
+
+
+def scaling_run(run: Run) -> ScalingRun:
+    """What a scaling series needs of `run`."""
+    share = coverage(run).coverage.value
+    about = brief(run).about
+    hosts: dict[str, set[int]] = {}
+    for _, rank, _, node, *_ in run.rows(statement("brief", "processes")):
+        hosts.setdefault(node or "", set()).add(rank)
+    ranks = set().union(*hosts.values()) if hosts else set()
+    steps = read_steps(run)
+    return ScalingRun(
+        run.place.address, run.run_id, run.digest, about.world_size or len(ranks),
+        max((len(found) for found in hosts.values()), default=0), len(hosts), manifest(run), steps,
+        _parts(run, steps), *_losses(run, steps), run.rows(statement("throughput", "memory"))[0][0],
+        None if share is None else float(share),
+    )  # fmt: skip
+
+
+def _parts(run: Run, steps: Steps) -> dict[str, float | None]:
+    """Nanoseconds of the mean step. Waits for data lie before forward, waits for collectives after it: disjoint."""
+    if not len(steps.duration_ns):
+        return dict.fromkeys(PARTS)
+    seen = phases(run)
+    waits = run.rows(statement("communication", "wait_time"))
+    num_rank_steps = sum(row[3] for row in waits)
+    mean = float(steps.duration_ns.mean())
+    data = next((phase.share * mean for phase in seen.phases if phase.name == "data"), None)
+    waited = sum(row[1] for row in waits) / num_rank_steps if any(row[4] for row in waits) else None
+    tail = mean - float(sorted(steps.duration_ns)[len(steps.duration_ns) // 2])
+    known = {"data": data, "communication": waited, "bubble": None, "tail": max(0.0, tail)}
+    rest = mean - sum(value for value in known.values() if value is not None)
+    return {**known, "rest": max(0.0, rest)}
+
+
+def _losses(run: Run, steps: Steps) -> tuple[Floats, Floats]:
+    places = {key: place for place, key in enumerate(steps.keys)}
+    rows = [(places[row[:2]], row[2]) for row in run.rows(statement("throughput", "losses")) if row[:2] in places]
+    seen = np.cumsum(steps.samples.values if steps.samples.values is not None else np.zeros(len(places)))
+    return np.array([loss for _, loss in rows], np.float64), seen[[place for place, _ in rows]].astype(np.float64)
