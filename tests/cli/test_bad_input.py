@@ -20,6 +20,7 @@ COMMANDS = {
     "query": ["query", "{run}", "SELECT 1"],
     "seal": ["seal", "{run}"],
     "verify": ["verify", "{run}"],
+    "export": ["export", "otlp", "{run}"],
 }
 AS_NOBODY = """
 import contextlib, io, json, os, sys
@@ -35,6 +36,7 @@ for command in ("report", "verify", "seal", "runs"):  # loads everything while t
     capture([command, good])
 capture(["query", good, "SELECT 1"])
 capture(["report", "missing"])
+capture(["export", "otlp", "missing"])
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -103,7 +105,7 @@ def test_one_line_and_status_2(rankscope: Command, tmp_path: Path, command: str,
     ]
 
 
-@pytest.mark.parametrize("command", ["report", "query"])
+@pytest.mark.parametrize("command", ["report", "query", "export"])
 def test_a_run_without_rows(rankscope: Command, tmp_path: Path, command: str) -> None:
     run_dir = healthy_run(tmp_path / "run")
     spoil(run_dir, "no rows")

@@ -56,9 +56,9 @@ def metrics_export(kind: str, protocol: str, is_delta: bool) -> Export:
     return export
 
 
-def spans_export(kind: str, protocol: str, timeout_s: float | None = None) -> Export:
-    """For lists of spans, each with its resource. timeout_s: of one request; None as the variables say."""
-    exporter = _span_exporter(kind, protocol, timeout_s)
+def spans_export(kind: str, protocol: str, endpoint: str = "") -> Export:
+    """For lists of spans, each with its resource. endpoint: "" as the variables say."""
+    exporter = _span_exporter(kind, protocol, endpoint)
 
     def export(spans: Sequence[Sent]) -> bool:
         return exporter.export(readable_spans(spans)) is SpanExportResult.SUCCESS
@@ -111,7 +111,7 @@ def _metric_exporter(kind: str, protocol: str) -> MetricExporter:
     return OTLPMetricExporter()
 
 
-def _span_exporter(kind: str, protocol: str, timeout_s: float | None) -> SpanExporter:
+def _span_exporter(kind: str, protocol: str, endpoint: str) -> SpanExporter:
     if kind == "console":
         from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
@@ -119,10 +119,10 @@ def _span_exporter(kind: str, protocol: str, timeout_s: float | None) -> SpanExp
     if protocol == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 
-        return GrpcExporter(timeout=timeout_s)
+        return GrpcExporter(endpoint=endpoint or None)
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    return OTLPSpanExporter(timeout=timeout_s)
+    return OTLPSpanExporter(endpoint=endpoint or None)
 
 
 def _metrics(points: Iterable[Point], now_ns: int, temporality: AggregationTemporality) -> list[Metric]:

@@ -6,17 +6,17 @@ later. One line for each change of state, never one for each failure; the SDK's 
 back and become the reason in ours. Never waits for anybody: the threads are daemons and `finish` joins for a while.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from .reasons import Reasons, one_line
+
 MAX_SPANS: Final = 20_000
 CHUNK: Final = 512
 """Spans of one request: about 150 kB."""
 PREFIX: Final = "rankscope-otlp-"
-_LOGGERS: Final = ("opentelemetry", "urllib3", "requests")
 
 
 class Sender:
@@ -30,7 +30,7 @@ class Sender:
         self._snapshot: Any = None
         self._spans: list[Any] = []
         self._is_over, self._is_fine = False, True
-        self._reasons = _Reasons(PREFIX + signal)
+        self._reasons = Reasons(PREFIX + signal)
         self._thread = threading.Thread(target=self._work, name=PREFIX + signal, daemon=True)
 
     def start(self) -> None:
@@ -64,7 +64,7 @@ class Sender:
             send = self._make()
             self._reasons.install()
         except Exception as error:  # noqa: BLE001 (the SDK's: of a wrong variable, a missing package)
-            self._say(f"otlp: no {self._signal} are exported: {_one_line(error)}")
+            self._say(f"otlp: no {self._signal} are exported: {one_line(error)}")
             return
         while True:
             with self._condition:
@@ -83,7 +83,7 @@ class Sender:
                     is_fine = send(data)
                 except Exception as error:  # noqa: BLE001 (whatever an exporter raises, the job must not feel it)
                     is_fine = False
-                    self._reasons.last = _one_line(error)
+                    self._reasons.last = one_line(error)
                 self._note(is_fine)
                 if not is_fine and data is spans and not self._is_over:
                     self._again(spans)
@@ -97,6 +97,8 @@ class Sender:
                 self._condition.wait(1.0)
 
     def _note(self, is_fine: bool) -> None:
+        if is_fine:
+            self._reasons.last = ""
         if is_fine == self._is_fine:
             return
         self._is_fine = is_fine
@@ -105,36 +107,3 @@ class Sender:
         else:
             why = f": {self._reasons.last}" if self._reasons.last else ""
             self._say(f"otlp: {self._signal} do not arrive at {self._place}{why}; the run directory has everything")
-
-
-class _Reasons(logging.Filter):
-    """Keeps what the SDK logs in one thread back, and remembers the last of it."""
-
-    def __init__(self, thread: str) -> None:
-        super().__init__()
-        self.last, self._thread = "", thread
-        self._held: list[logging.Logger] = []
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """False for records of the thread."""
-        if record.threadName != self._thread:
-            return True
-        if record.levelno >= logging.WARNING:
-            self.last = _one_line(record.getMessage())
-        return False
-
-    def install(self) -> None:
-        """On every logger that the SDK has made by now: those above them never see the filter."""
-        for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _LOGGERS]:
-            logger = logging.getLogger(name)
-            logger.addFilter(self)
-            self._held.append(logger)
-
-    def remove(self) -> None:
-        """Take it back."""
-        for logger in self._held:
-            logger.removeFilter(self)
-
-
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split())[:200]

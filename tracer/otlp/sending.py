@@ -31,12 +31,12 @@ def metrics(kind: str, protocol: str, is_delta: bool) -> Callable[[Snapshot], bo
     return send
 
 
-def spans(kind: str, protocol: str, timeout_s: float | None = None) -> Callable[[Any], bool]:
-    """For spans with their resources. Raises MissingExtra."""
+def spans(kind: str, protocol: str, *, endpoint: str = "") -> Callable[[Any], bool]:
+    """For spans with their resources. endpoint: "" as the variables say. Raises MissingExtra."""
     try:
         from . import sdk
 
-        return sdk.spans_export(kind, protocol, timeout_s)
+        return sdk.spans_export(kind, protocol, endpoint)
     except ImportError as error:
         raise missing(protocol) from error
 

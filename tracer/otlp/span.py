@@ -10,8 +10,9 @@ from . import ids
 from .wanted import Parent
 
 Values = tuple[tuple[str, Any], ...]
-MAX_LINKS: Final = 128
-"""Links of one span (the specification's default limit)."""
+MAX_NAME: Final = 200
+OUTSIDE: Final = -1
+"""In the place of a step: what belongs to none."""
 
 
 class Link(NamedTuple):
@@ -75,3 +76,14 @@ def child_span(
     """Something that a rank did in a step."""
     own = (("training.rank", rank), ("training.run.id", key.run_id), ("training.step", key.step))
     return Span(name, key.trace_id, span_id, ids.step_id(*key, rank), start_ns, end_ns, own + attributes, links)
+
+
+def phase_name(kind: str | None, name: str | None) -> str:
+    """A row of table span: by its kind, and what the job named itself by that name."""
+    return name[:MAX_NAME] if name and kind in (None, "user") else f"training.{kind or 'other'}"
+
+
+def phase_values(kind: str | None, name: str | None) -> Values:
+    """Its attributes."""
+    told: Values = (("training.phase", kind or "other"),)
+    return told + ((("training.span.name", name[:MAX_NAME]),) if name else ())

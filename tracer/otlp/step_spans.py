@@ -15,7 +15,7 @@ from rankscope.schema.ring_rows import Part
 
 from . import ids
 from .records import SPAN, STEP
-from .span import Span, StepKey, Values, child_span, rank_span, root_span
+from .span import Span, StepKey, Values, child_span, phase_name, phase_values, rank_span, root_span
 from .wall import WallClock
 from .wanted import Parent, Sampler
 
@@ -106,7 +106,6 @@ class StepSpans:
 
     def _phase(self, phase: _Phase) -> tuple[str, int, int, Values]:
         kinds = ENUMS["span_kind"]
-        kind = kinds[phase.kind - 1] if 0 < phase.kind <= len(kinds) else "other"
-        told: Values = (("training.phase", kind),)
-        told += (("training.span.name", phase.name),) if phase.name else ()
-        return (f"training.{kind}", self._clock.wall_ns(phase.start_ns), self._clock.wall_ns(phase.end_ns), told)
+        kind = kinds[phase.kind - 1] if 0 < phase.kind <= len(kinds) else None
+        return (phase_name(kind, phase.name), self._clock.wall_ns(phase.start_ns), self._clock.wall_ns(phase.end_ns),
+                phase_values(kind, phase.name))  # fmt: skip

@@ -1,0 +1,43 @@
+"""Why an export failed: the SDK's exporters log the reason and return only that they failed."""
+
+import logging
+from typing import Final
+
+_LOGGERS: Final = ("opentelemetry", "urllib3", "requests")
+
+
+class Reasons(logging.Filter):
+    """Keeps what the SDK logs in one thread back, and remembers why the last export failed.
+
+    The last word is that it gave up; the warnings before say why. `last` is such a warning where there was one.
+    """
+
+    def __init__(self, thread: str) -> None:
+        super().__init__()
+        self.last, self._thread = "", thread
+        self._held: list[logging.Logger] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for records of the thread."""
+        if record.threadName != self._thread:
+            return True
+        if record.levelno == logging.WARNING or (record.levelno > logging.WARNING and not self.last):
+            self.last = one_line(record.getMessage())
+        return False
+
+    def install(self) -> None:
+        """On every logger that the SDK has made by now: those above them never see the filter."""
+        for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _LOGGERS]:
+            logger = logging.getLogger(name)
+            logger.addFilter(self)
+            self._held.append(logger)
+
+    def remove(self) -> None:
+        """Take it back."""
+        for logger in self._held:
+            logger.removeFilter(self)
+
+
+def one_line(error: object) -> str:
+    """At most 200 characters, without line breaks."""
+    return " ".join(str(error).split())[:200]
