@@ -1,5 +1,6 @@
 """`rankscope report RUN`: what to know about a run, worst first, then its tables."""
 
+import sys
 from typing import Annotated
 
 from .arguments import JsonOption, Option, RunArgument
@@ -9,11 +10,15 @@ from .printing import console, print_json
 def command(
     run: RunArgument,
     json: JsonOption = False,
+    save: Annotated[
+        bool, Option("--save", help="Write what was found beside the run, as tables measurement and verdict.")
+    ] = False,
     fail_on_findings: Annotated[bool, Option("--fail-on-findings", help="Exit with 1 if something is wrong.")] = False,
 ) -> int:
-    """Print what to know about a run, worst first.
+    """Print what to know about a run, worst first, and which command looks closer.
 
     Then its steps, ranks, phases, communication and the quality of the capture. Works while the job still runs.
+    What --save writes can be queried (SELECT * FROM verdict), and changes neither the evidence nor its digest.
 
     Example: rankscope report rankscope-runs/my-run
     """
@@ -23,6 +28,12 @@ def command(
 
     with Run.open(run) as opened:
         found = report(opened)
+        place = opened.place
+    if save:
+        from rankscope.tracer.conclusions import save as write
+
+        files = write(place.root if place.is_local else place.address, found.measurements, found.verdicts)
+        print(f"saved in {place.address}: {', '.join(files)}", file=sys.stderr)
     if json:
         print_json(found.as_json())
     else:
