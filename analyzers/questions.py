@@ -14,6 +14,7 @@ from rankscope.schema.measurement import Measurement, Verdict
 
 from .brief import brief
 from .checkpoints import checkpoints
+from .collectives import collectives
 from .communication import communication
 from .coverage import coverage
 from .devices import devices
@@ -86,6 +87,12 @@ def _coverage(run: Run, _: float | None) -> Answer:
     return coverage(run)
 
 
+def _stragglers(run: Run, share: float | None) -> Finding | None:
+    from .stragglers import stragglers  # loads numpy
+
+    return stragglers(run, share)
+
+
 def _what_if(run: Run, share: float | None) -> Finding | None:
     from .what_if import what_if  # loads numpy
 
@@ -110,7 +117,9 @@ SECTIONS: Final[tuple[Question[Answer], ...]] = (
 
 FINDINGS: Final[tuple[Question[Finding], ...]] = (
     Question("hang", hang, ("collective.unfinished",), ("collective", "process")),
+    Question("stragglers", _stragglers, ("straggler.",), ("collective", "step")),
     Question("what_if", _what_if, ("straggler.",), ("collective", "span", "step")),
+    Question("collectives", collectives, ("collective.", "network."), ("collective", "process")),
     Question("pipeline", pipeline, ("pipeline.",), ("span",)),
     Question("time", times, ("time.", "ratio.")),
 )
