@@ -14,16 +14,21 @@ from typing import Any, Final
 
 from rankscope.schema.measurement import Measurement, Verdict
 
+from .amplification import Amplification, amplification
 from .bandwidth import bus_factor
 from .buckets import Histogram, quantile
 from .evidence import Evidence
+from .exposure import exposure
 from .groups import Group, read_groups
-from .headline import INFO, Headline
+from .headline import INFO, WARNING, Headline
 from .matched import TABLES, Matching, matched
+from .placement import Crossing, placement
 from .run import Row, Run
 
 ANALYZER: Final = "collectives"
 MAX_GROUPS: Final = 16
+MUCH_SENT: Final = 1.5
+"""Times a ring's bytes from which on it deserves a line: one that enters a node twice sends 2 times."""
 _TIMES: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 _SPEEDS: Final = (("p5", 0.05), ("p50", 0.50), ("p95", 0.95))
 _POLLED: Final = "ends that were polled for are upper bounds"
@@ -72,18 +77,29 @@ class Unmatched:
 
 @dataclass(frozen=True, slots=True)
 class Collectives:
-    """The answer. classes: most time first. caused: by rank, what others waited for it (collective.wait_caused)."""
+    """The answer. classes: most time first. caused: by rank, what others waited for it (collective.wait_caused).
+
+    network: what nodes send for their collectives against what they must. placement: most bytes first.
+    """
 
     classes: tuple[OperationClass, ...]
     unmatched: tuple[Unmatched, ...]
     caused: tuple[Measurement, ...]
+    network: Amplification
+    placement: tuple[Crossing, ...]
     headlines: tuple[Headline, ...]
     verdicts: tuple[Verdict, ...] = ()
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """All of them, in the order of the report."""
-        return (*self.caused, *(item for found in self.classes for item in found.measurements))
+        found = list(self.caused)
+        for item in self.classes:
+            found += item.measurements
+        found += self.network.measurements
+        for crossing in self.placement:
+            found += crossing.measurements
+        return tuple(found)
 
 
 def collectives(run: Run, coverage: float | None = None) -> Collectives:
@@ -100,8 +116,12 @@ def taken_apart(matching: Matching, coverage: float | None) -> Collectives:
         key=lambda item: (-item.wait_ns - item.transfer_ns, -item.num_operations, item.group_kind, item.op,
                           item.group.label if item.group else "", item.size_class or 0),
     )  # fmt: skip
-    caused = _caused(matching, coverage)
-    return Collectives(tuple(classes), _unmatched(matching, groups), caused, _headlines(classes))
+    network = amplification(matching.run, coverage)
+    placed = placement(matching, groups, exposure(matching.run, coverage), coverage)
+    return Collectives(
+        tuple(classes), _unmatched(matching, groups), _caused(matching, coverage), network, placed,
+        (*_waiting(classes), *_sending(network)),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +273,7 @@ def _caused(matching: Matching, coverage: float | None) -> tuple[Measurement, ..
     )
 
 
-def _headlines(classes: list[OperationClass]) -> tuple[Headline, ...]:
+def _waiting(classes: list[OperationClass]) -> tuple[Headline, ...]:
     """How much of the time that ranks spend in collectives is waiting for the last one; who is to blame is asked of
     `stragglers`.
     """
@@ -264,6 +284,18 @@ def _headlines(classes: list[OperationClass]) -> tuple[Headline, ...]:
         return ()
     text = f"Of the time in {num:,} matched collectives {100 * waited / spent:.0f} % is waiting for the last rank."
     return (Headline(INFO, text, "collectives"),)
+
+
+def _sending(network: Amplification) -> tuple[Headline, ...]:
+    """The node that sends most against a ring, where that is much more than a ring."""
+    ratios = [(float(node.amplification[1].value), node.node, float(node.amplification[0].value or 0))
+              for node in network.nodes if node.amplification[1].value is not None]  # fmt: skip
+    most = max(ratios, default=None)
+    if most is None or most[0] < MUCH_SENT:
+        return ()
+    text = (f"Node {most[1]} sends {most[0]:.1f} times what a ring through its collectives sends ({most[2]:.1f} times "
+            "the least): rings that cross nodes more than once, or other traffic.")  # fmt: skip
+    return (Headline(WARNING, text, "collectives"),)
 
 
 def _most(one: int | None, other: int | None) -> int | None:

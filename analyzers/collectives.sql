@@ -86,6 +86,25 @@ SELECT group_id, op, size_class, CAST(count(*) AS BIGINT) AS num_operations, CAS
     CAST(count(*) FILTER (why IS NULL AND is_device) AS BIGINT) AS num_device
 FROM _operation GROUP BY group_id, op, size_class ORDER BY group_id, op, size_class;
 
+-- name: placed
+-- Bytes S, transfer time and bandwidth by group and operation. all_bytes: of all operations; the others of those that are matched.
+SELECT group_id, op, max(size) AS size, CAST(count(*) AS BIGINT) AS num_operations, CAST(sum(moved_bytes) AS DECIMAL(38, 0)) AS all_bytes,
+    CAST(count(moved_bytes) AS BIGINT) AS num_with_bytes, CAST(count(*) FILTER (why IS NULL) AS BIGINT) AS num_matched,
+    CAST(sum(transfer_ns) FILTER (why IS NULL) AS DECIMAL(38, 0)) AS transfer_ns,
+    CAST(sum(moved_bytes) FILTER (why IS NULL AND transfer_ns > 0) AS DECIMAL(38, 0)) AS moved_bytes,
+    CAST(sum(transfer_ns) FILTER (why IS NULL AND moved_bytes > 0) AS DECIMAL(38, 0)) AS moving_ns
+FROM _operation GROUP BY group_id, op ORDER BY group_id, op;
+
+-- name: ranks
+-- Where each rank runs, and how its device is connected.
+SELECT p.rank, any_value(p.node ORDER BY p.incarnation) AS node, any_value(p.boot_id ORDER BY p.incarnation) AS boot_id,
+    any_value(p.numa_nodes ORDER BY p.incarnation) AS numa_nodes, any_value(p.device_uuid ORDER BY p.incarnation) AS device_uuid,
+    any_value(d.pci_bus_id ORDER BY p.incarnation) AS pci_bus_id, any_value(d.numa_node ORDER BY p.incarnation) AS device_numa_node,
+    any_value(d.nvlink_peers ORDER BY p.incarnation) AS nvlink_peers
+FROM process p LEFT JOIN (SELECT device_uuid, any_value(pci_bus_id) AS pci_bus_id, any_value(numa_node) AS numa_node, any_value(nvlink_peers) AS nvlink_peers
+    FROM device GROUP BY device_uuid) d USING (device_uuid)
+WHERE p.rank IS NOT NULL GROUP BY p.rank ORDER BY p.rank;
+
 -- name: distributions
 -- Transfer, end skew, bandwidth of each matched operation, and the wait of each of its ranks, in logarithmic buckets.
 SELECT group_id, op, size_class, measure, log_bucket(value) AS bucket, CAST(count(*) AS BIGINT) AS num FROM (

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from .placement_view import network_lines, placement_lines
+from .tables import new_table
 from .words import NONE, bar, count, duration, share, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from rankscope.analyzers.collectives import Collectives, OperationClass
     from rankscope.analyzers.listed import Operation
@@ -29,6 +30,9 @@ def collectives_section(found: "Collectives", operations: "Sequence[Operation]" 
     parts += [Text(), *_where(found)] if found.classes else [Text(f"{NONE}  no collective was recorded")]
     if found.caused:
         parts += [Text(), Text("Who was waited for", style="bold"), *_caused(found)]
+    if found.placement:
+        parts += [Text(), Text("Placement", style="bold"), *placement_lines(found.placement)]
+    parts += [Text(), Text("Over the network", style="bold"), *network_lines(found.network)]
     if operations:
         parts += [Text(), Text("Single operations", style="bold")]
         for operation in operations:
@@ -36,17 +40,6 @@ def collectives_section(found: "Collectives", operations: "Sequence[Operation]" 
     if found.unmatched:
         parts += [Text(), Text("Not matched", style="bold"), *_unmatched(found)]
     return Group(*parts)
-
-
-def new_table(*headers: str, left: tuple[str, ...] = ()) -> "Table":
-    """A table without lines at the sides; columns are numbers, but for those named in `left`."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
-    for header in headers:
-        table.add_column(header, justify="left" if header in left or not header else "right")
-    return table
 
 
 def _where(found: "Collectives") -> "list[RenderableType]":

@@ -5,13 +5,11 @@ The nodes are network namespaces of this host with host names of their own; each
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from two_nodes import Wire, start_rank, two_nodes
 
 from rankscope.cli import main
 
@@ -43,57 +41,17 @@ dist.destroy_process_group()
 """
 
 
-class Wire(NamedTuple):
-    """Two network namespaces, joined by a veth pair: names of the namespaces, the interfaces, the first address."""
-
-    spaces: tuple[str, str]
-    interfaces: tuple[str, str]
-    address: str
-
-
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    """A pair of nodes; skips where network namespaces are not allowed."""
-    number = os.getpid() % 60000
-    spaces, interfaces = (f"rs{number}a", f"rs{number}b"), (f"rsa{number}", f"rsb{number}")
-    subnet = f"10.{200 + number % 50}.{number // 250 % 250}"
-    try:
-        _ip("link", "add", interfaces[0], "type", "veth", "peer", "name", interfaces[1])
-        for at, (space, interface) in enumerate(zip(spaces, interfaces, strict=True)):
-            _ip("netns", "add", space)
-            _ip("link", "set", interface, "netns", space)
-            _ip("-n", space, "address", "add", f"{subnet}.{at + 1}/24", "dev", interface)
-            _ip("-n", space, "link", "set", interface, "up")
-            _ip("-n", space, "link", "set", "lo", "up")
-    except (OSError, subprocess.CalledProcessError) as error:
-        _remove(spaces, interfaces)
-        pytest.skip(f"no network namespaces here: {getattr(error, 'stderr', b'') or error}")
-    yield Wire(spaces, interfaces, f"{subnet}.1")
-    _remove(spaces, interfaces)
-
-
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
-
-
-def _remove(spaces: tuple[str, str], interfaces: tuple[str, str]) -> None:
-    for command in (["link", "del", interfaces[0]], *(["netns", "del", space] for space in spaces)):
-        subprocess.run(["ip", *command], check=False, capture_output=True, timeout=20)
-
-
-def _start(wire: Wire, rank: int, script: str, local_dir: str) -> str:
-    """A shell command that runs one rank on its node."""
-    settings = f"RANK={rank} WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR={wire.address} MASTER_PORT=29500"
-    own = f"GLOO_SOCKET_IFNAME={wire.interfaces[rank]} RANKSCOPE_LOCAL_DIR={local_dir}{rank}"
-    named = f"hostname {wire.spaces[rank]}; exec env {settings} {own} {sys.executable} {script}"
-    return f"ip netns exec {wire.spaces[rank]} unshare --uts sh -c '{named}'"
+    with two_nodes() as found:
+        yield found
 
 
 @pytest.mark.system
 def test_bytes_sent_are_found_per_step(jobs: Any, wire: Wire, capsys: pytest.CaptureFixture[str]) -> None:
     place = jobs.place()
     script, local = str(jobs.script(JOB, place)), str(place / "local")
-    commands = [_start(wire, rank, script, local) for rank in (0, 1)]
+    commands = [start_rank(wire, rank, script, local, rank, 2, 0) for rank in (0, 1)]
     both = f"{commands[0]} & first=$!; {commands[1]}; second=$?; wait $first && exit $second"
     ran = jobs.run(
         ["sh", "-c", both], place, {"RANKSCOPE_AGENT": "now", "RANKSCOPE_SAMPLE_SECONDS": "0.1"}, 110

@@ -1,0 +1,58 @@
+-- name: device
+-- Communication on the device and its exposed part, by rank, group and operation. Each instant is given to one activity: of those that run
+-- the one that began first. What nothing of the run's collectives belongs to (a library's own kernels) has neither group nor operation.
+WITH known AS (
+    SELECT group_id, op, row_number() OVER (ORDER BY group_id, op) + 1 AS part FROM (SELECT DISTINCT group_id, op FROM collective WHERE device_end_ns IS NOT NULL)
+), issued AS (
+    SELECT proc, device_start_ns AS start_ns, device_end_ns AS end_ns, arg_min(group_id, record) AS group_id, arg_min(op, record) AS op
+    FROM collective WHERE device_end_ns IS NOT NULL GROUP BY ALL
+), activity AS (
+    SELECT k.incarnation, k.rank, coalesce(k.device_uuid, '') AS device, k.proc, k.record, k.start_ns, k.end_ns, k.kernel_class FROM kernel k
+    WHERE k.category <> 'cpu_op' AND k.end_ns >= k.start_ns AND k.kernel_class IN ('compute', 'communication')
+), talking AS (
+    SELECT a.incarnation, a.rank, a.device, a.end_ns, coalesce(p.part, 1) AS part,
+        greatest(a.start_ns, coalesce(max(a.end_ns) OVER (PARTITION BY a.incarnation, a.rank, a.device ORDER BY a.start_ns, a.end_ns, a.proc, a.record
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), a.start_ns)) AS start_ns
+    FROM activity a LEFT JOIN issued i ON i.proc = a.proc AND i.start_ns = a.start_ns AND i.end_ns = a.end_ns
+        LEFT JOIN known p ON p.group_id IS NOT DISTINCT FROM i.group_id AND p.op IS NOT DISTINCT FROM i.op
+    WHERE a.kernel_class = 'communication'
+), edge AS (
+    SELECT incarnation, rank, device, at_ns, sum(work) AS work, sum(part) AS part FROM (
+        SELECT incarnation, rank, device, unnest([start_ns, end_ns]) AS at_ns, unnest([1, -1]) AS work, 0 AS part FROM activity WHERE kernel_class = 'compute'
+        UNION ALL SELECT incarnation, rank, device, unnest([start_ns, end_ns]), 0, unnest([part, -part]) FROM talking WHERE start_ns < end_ns
+    ) GROUP BY ALL
+), piece AS (
+    SELECT incarnation, rank, device, lead(at_ns) OVER following - at_ns AS ns, sum(work) OVER following > 0 AS is_covered, sum(part) OVER following AS part
+    FROM edge WINDOW following AS (PARTITION BY incarnation, rank, device ORDER BY at_ns)
+)
+SELECT p.incarnation, p.rank, p.device, k.group_id, k.op, CAST(sum(p.ns) AS BIGINT) AS communication_ns,
+    CAST(coalesce(sum(p.ns) FILTER (NOT p.is_covered), 0) AS BIGINT) AS exposed_ns, CAST(count(*) AS BIGINT) AS num_pieces
+FROM piece p LEFT JOIN known k USING (part) WHERE p.part > 0 GROUP BY ALL ORDER BY p.incarnation, p.rank, p.device, k.group_id, k.op;
+
+-- name: live
+-- The same of a live run, inside its counted steps, by what was seen: operations between issue and completion, host-visible waits, operations
+-- on the device, stalls of its stream. Each instant is given to one operation of those at once under way: the one that began first.
+WITH known AS (
+    SELECT group_id, op, row_number() OVER (ORDER BY group_id, op) AS part FROM (SELECT DISTINCT group_id, op FROM collective)
+), seen AS (
+    SELECT proc, incarnation, rank, record, group_id, op, unnest(['operation', 'wait', 'device', 'stall']) AS kind,
+        unnest([issued_ns, wait_begin_ns, device_start_ns, wait_device_start_ns]) AS start_ns,
+        unnest([completed_ns, wait_end_ns, device_end_ns, wait_device_end_ns]) AS end_ns
+    FROM collective
+), apart AS (
+    SELECT s.proc, s.incarnation, s.rank, s.kind, k.part, s.end_ns,
+        greatest(s.start_ns, coalesce(max(s.end_ns) OVER (PARTITION BY s.proc, s.incarnation, s.kind ORDER BY s.start_ns, s.end_ns, s.record
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), s.start_ns)) AS start_ns
+    FROM seen s JOIN known k ON k.group_id IS NOT DISTINCT FROM s.group_id AND k.op IS NOT DISTINCT FROM s.op WHERE s.end_ns >= s.start_ns
+), edge AS (
+    SELECT proc, incarnation, rank, kind, at_ns, sum(step) AS step, sum(part) AS part FROM (
+        SELECT proc, incarnation, rank, kind, unnest([start_ns, end_ns]) AS at_ns, 0 AS step, unnest([part, -part]) AS part FROM apart WHERE start_ns < end_ns
+        UNION ALL SELECT s.proc, s.incarnation, s.rank, kinds.kind, unnest([s.start_ns, s.end_ns]), unnest([1, -1]), 0
+        FROM counted_step s, (SELECT unnest(['operation', 'wait', 'device', 'stall']) AS kind) kinds
+    ) GROUP BY ALL
+), piece AS (
+    SELECT proc, incarnation, rank, kind, lead(at_ns) OVER following - at_ns AS ns, sum(step) OVER following > 0 AS is_counted, sum(part) OVER following AS part
+    FROM edge WINDOW following AS (PARTITION BY proc, incarnation, kind ORDER BY at_ns)
+)
+SELECT p.incarnation, p.rank, p.kind, k.group_id, k.op, CAST(sum(p.ns) AS BIGINT) AS ns, CAST(count(*) AS BIGINT) AS num_pieces
+FROM piece p JOIN known k USING (part) WHERE p.is_counted AND p.ns > 0 GROUP BY ALL ORDER BY p.incarnation, p.rank, p.kind, k.group_id, k.op;
