@@ -1,8 +1,6 @@
 """From a value to a `Measurement`: unit and definition from the catalogue, provenance from the run that was read."""
 
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import duckdb
@@ -11,6 +9,7 @@ from rankscope.schema.catalogue import CATALOGUE
 from rankscope.schema.measurement import Interval, Measurement, Provenance
 from rankscope.schema.version import ONTOLOGY_VERSION
 
+from .own_version import own_version
 from .run import Run
 
 
@@ -63,12 +62,3 @@ class Evidence:
             clock_error_ns=self.clock_error_ns, caveats=(*self.caveats, *caveats),
             rankscope_version=own_version(), ontology_version=ONTOLOGY_VERSION, duckdb_version=str(duckdb.__version__),
         )  # fmt: skip
-
-
-@cache
-def own_version() -> str:
-    """The installed version of rankscope; empty in a source tree that is not installed."""
-    try:
-        return version("rankscope")
-    except PackageNotFoundError:
-        return ""

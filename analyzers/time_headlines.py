@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from .headline import INFO, WARNING, Headline, percent
 
 if TYPE_CHECKING:
-    from .time import Timeline, Times
+    from .timeline import Timeline, Times
 
 MUCH_EXPOSED: Final = 0.2
 """Share of the time in communication with nothing else going on that is worth a warning (as for host-visible waits)."""

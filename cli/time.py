@@ -1,4 +1,4 @@
-"""`rankscope time RUN`: where the time of each rank went; with --hta as HolisticTraceAnalysis counts it."""
+"""`rankscope time RUN`: where the time of each rank went, of a run or of traces; with --hta as HTA counts it."""
 
 from typing import Annotated
 
@@ -8,16 +8,15 @@ from .printing import print_drawn
 
 
 def command(
-    run: Annotated[str, Argument(metavar="RUN", help="Run directory, its address or id; with --hta, traces.")],
-    hta: Annotated[
-        bool, Option("--hta", help="RUN is a folder of Kineto traces: count as HolisticTraceAnalysis does.")
-    ] = False,
-    rank_map: Annotated[str, Option("--rank-map", metavar="F", help="With --hta: ranks by file.")] = "",
+    run: Annotated[str, Argument(metavar="RUN", help="Run directory, its address or id; or Kineto traces.")],
+    hta: Annotated[bool, Option("--hta", help="RUN is Kineto traces: count as HolisticTraceAnalysis does.")] = False,
+    rank_map: Annotated[str, Option("--rank-map", metavar="F", help="With traces: ranks by file, as for import.")] = "",
     json: JsonOption = False,
 ) -> None:
     """Print the share of compute, exposed communication, exposed copies, other work and idle time of each rank.
 
-    Of imported traces the device's timeline is divided exactly; of live runs the counted steps, as the host saw them.
+    Of traces, imported or not, the device's timeline is divided exactly; of live runs the counted steps, as the host
+    saw them. Traces are a file (json, json.gz) or a folder with one for each rank.
 
     Example: rankscope time rankscope-runs/my-run
     """
@@ -26,8 +25,13 @@ def command(
 
         hta_command(run, rank_map, json)
         return
+    from .trace_time import are_traces, trace_time_command
+
+    if are_traces(run):
+        trace_time_command(run, rank_map, json)
+        return
     if rank_map:
-        raise BadUsage("--rank-map is for --hta; an imported run knows its ranks")
+        raise BadUsage("--rank-map is for traces; an imported run knows its ranks")
     from rankscope.analyzers.time import times
 
     with opened(run) as asked:

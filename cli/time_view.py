@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rankscope.analyzers.time import CUDA_HOST, DEVICE, HOST, PARTS, NameTime, Timeline, Times
+from rankscope.analyzers.timeline import CUDA_HOST, DEVICE, HOST, PARTS, NameTime, Timeline, Times
 
 from .words import NONE, count, duration, share
 

@@ -9,7 +9,8 @@ from run_builder import MS, RunBuilder, healthy_run
 
 from rankscope.analyzers.hta import COMMUNICATION, COMPUTE, HtaTrace, breakdowns, class_of, union
 from rankscope.analyzers.run import Run
-from rankscope.analyzers.time import HOST, PARTS, times
+from rankscope.analyzers.time import times
+from rankscope.analyzers.timeline import HOST, PARTS
 
 CLASSES = ("compute", "communication", "copy", "other")
 

@@ -58,6 +58,28 @@ def values(run: Path) -> dict[int, dict[str, Any]]:
     return found
 
 
+def names_of(place: Path, *more: str) -> list[dict[str, Any]]:
+    """What counted as what, in an order of its own: ties in time may come either way."""
+    return sorted(document("time", str(place), *more)["names"], key=str)
+
+
+def straight_from_the_traces(place: Path, ranks: Path) -> tuple[dict[int, dict[str, Any]], list[dict[str, Any]]]:
+    """The same, of traces that were not imported; their measurements differ in where they come from only."""
+    told = document("time", str(place), "--rank-map", str(ranks))
+    assert told["left_out"] == [] and told["run"]["dataset_digest"]
+    found: dict[int, dict[str, Any]] = {}
+    for item in told["measurements"]:
+        assert item.pop("provenance")["dataset_digest"] == told["run"]["dataset_digest"]
+        found.setdefault(item["scope"]["rank"], {})[item["name"]] = item
+    return found, sorted(told["names"], key=str)
+
+
+def without_provenance(found: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The numbers alone."""
+    return {rank: {name: {key: told for key, told in item.items() if key != "provenance"}
+                   for name, item in items.items()} for rank, items in found.items()}  # fmt: skip
+
+
 def test_the_list_of_sets_is_that_of_the_answers() -> None:
     assert sorted(SETS) == sorted(expected())
 
@@ -71,6 +93,9 @@ def test_device_time_to_the_nanosecond(name: str, tmp_path: Path) -> None:
     assert all(item["is_imported"] and not item["note"] for item in imported["files"])
     rankscope("verify", str(run))
     found = values(run)
+    assert straight_from_the_traces(DATA / "kineto" / name, ranks) == (
+        without_provenance(found), names_of(run),
+    )  # fmt: skip
     assert len(found) == len(expected()[name])
     for row in expected()[name]:
         measured, answer = found[row["rank"] or 0], row["exact_device_events"]

@@ -67,7 +67,7 @@ def _import_file(path: str, request: Request, run: ImportedRun, work: _Work) -> 
     rank = rank_of(path, request.ranks, told.rank if told else None, trace.comms_rank)
     if rank is None:
         return _left_out(path, None, trace, NO_RANK)
-    window = _window(trace)
+    window = trace.bounds
     if window is None:
         return _left_out(path, rank, trace, "; ".join(["it has no activity, annotation or step", *trace.damage.notes]))
     state = work.states.get(rank)
@@ -81,38 +81,19 @@ def _import_file(path: str, request: Request, run: ImportedRun, work: _Work) -> 
         return _left_out(path, rank, trace, f"its events make no rows ({error})")
     work.states[rank] = state
     state.windows.append(window)
-    state.num_dropped += _num_lost(trace)
+    state.num_dropped += trace.num_lost
     num_rows = 0
     for table, rows in found.items():
         run.add(table, rows)
         num_rows += rows.num_rows
     _note_job(trace, rank, work)
     return FileReport(path, rank, trace.num_events, num_rows, trace.damage.num_skipped + trace.num_incomplete,
-                      len(trace.quarantined), True, _note(trace))  # fmt: skip
+                      len(trace.quarantined), True, trace.notes)  # fmt: skip
 
 
 def _left_out(path: str, rank: int | None, trace: Trace | None, why: str) -> FileReport:
     skipped = trace.damage.num_skipped if trace else 0
     return FileReport(path, rank, trace.num_events if trace else 0, 0, skipped, 0, False, why)
-
-
-def _window(trace: Trace) -> tuple[int, int] | None:
-    tables = [t for t in (trace.device, trace.operators, trace.annotations, trace.steps) if len(t)]
-    return (min(min(t.start) for t in tables), max(max(t.end) for t in tables)) if tables else None
-
-
-def _num_lost(trace: Trace) -> int:
-    return trace.damage.num_skipped + trace.num_incomplete + len(trace.quarantined)
-
-
-def _note(trace: Trace) -> str:
-    notes = list(trace.damage.notes)
-    if trace.damage.num_repaired:
-        notes.append(f"{trace.damage.num_repaired:,} events with damaged text were repaired")
-    if trace.num_incomplete:
-        notes.append(f"{trace.num_incomplete:,} events without a usable time")
-    notes += [f"not believed: {reason}" for reason in trace.quarantined if reason]
-    return "; ".join(notes)
 
 
 def _note_job(trace: Trace, rank: int, work: _Work) -> None:

@@ -97,12 +97,36 @@ class Trace:
     window: list[int] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
 
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """Begin and end of everything in it; None where there is nothing."""
+        tables = [table for table in (self.device, self.operators, self.annotations, self.steps) if len(table)]
+        return (min(min(t.start) for t in tables), max(max(t.end) for t in tables)) if tables else None
 
-def read_trace(path: str, progress: Callable[[int], None] = lambda _: None) -> Trace:
-    """Read one file. progress: called with the bytes read so far. Raises UnreadableFile, OSError."""
+    @property
+    def num_lost(self) -> int:
+        """Events that were there and are not in it."""
+        return self.damage.num_skipped + self.num_incomplete + len(self.quarantined)
+
+    @property
+    def notes(self) -> str:
+        """What was wrong with the file, in words; "" if nothing was."""
+        notes = list(self.damage.notes)
+        if self.damage.num_repaired:
+            notes.append(f"{self.damage.num_repaired:,} events with damaged text were repaired")
+        if self.num_incomplete:
+            notes.append(f"{self.num_incomplete:,} events without a usable time")
+        return "; ".join([*notes, *(f"not believed: {reason}" for reason in self.quarantined if reason)])
+
+
+def read_trace(path: str, progress: Callable[[int], None] = lambda _: None, *, with_operators: bool = True) -> Trace:
+    """Read one file. progress: called with the bytes read so far. Raises UnreadableFile, OSError.
+
+    with_operators: read it again for the host's operators where it has nothing of a device.
+    """
     trace = Trace(path)
     _read(trace, progress, _host_and_device)
-    if not len(trace.device):
+    if with_operators and not len(trace.device):
         _read(Trace(path), lambda _: None, lambda _, event, kind: _operator(trace, event, kind))
     _rebase(trace)
     _quarantine(trace)

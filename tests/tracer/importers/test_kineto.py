@@ -320,29 +320,14 @@ def test_doubles_of_the_quick_way_are_exact_nanoseconds() -> None:
 
 
 ODD: tuple[Any, ...] = (
-    None,
-    -1,
-    0,
-    1 << 31,
-    1 << 63,
-    -(1 << 70),
-    1e300,
-    0.5,
-    "",
-    "x",
-    "\ud800",
-    [],
-    {},
-    [[1]],
-    {"a": None},
-    True,
-)
+    None, -1, 0, 1 << 31, 1 << 63, -(1 << 70), 1e300, 0.5, "", "x", "\ud800", [], {}, [[1]], {"a": None}, True,
+)  # fmt: skip
 
 
 def annotated(rank: int) -> dict[str, Any]:
     """A trace with everything that is read: steps, spans, collectives with arguments, metadata."""
     document = trace(num=6, rank=rank) | {"baseTimeNanoseconds": 0, "hostName": "a"}
-    told = {
+    told: dict[str, Any] = {
         "Collective name": "allreduce",
         "In msg nelems": 8,
         "Out msg nelems": 8,
