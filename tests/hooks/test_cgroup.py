@@ -1,14 +1,15 @@
 """Limits of cgroups of both versions at every level, containers that cannot see their own path, and a real quota.
 
-The memory limits are trees of files, as is all of version 2: most machines let nobody set real ones. The CPU quota is a
-real group of version 1 where this process may make one below the hierarchy's root.
+Trees of files for every form; and real groups of the kernel where this process may make some: a memory limit and a CPU
+quota of version 1, and the pressure of a group of version 2. A machine has its memory and cpu controllers in one of the
+versions, so limits of version 2 are real only on a machine that has them there; both are asked for.
 """
 
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -86,58 +87,103 @@ def test_no_cgroups(tree: KernelTree) -> None:
     assert group.limited_memory() is None and group.limited_cpu() is None and group.pressure("io") is None
 
 
+def own_group(controller: str) -> Path:
+    """The folder of this process's group in the hierarchy of `controller` ("": version 2). Skips where there is none."""
+    root = Path("/sys/fs/cgroup")
+    lines = [line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    path = next((path for names, path in lines if controller in names.split(",")), None)
+    mount = root / (controller or ("unified" if (root / "unified").is_dir() else ""))
+    if path is None or not (mount / path.lstrip("/") / "cgroup.procs").exists():
+        pytest.skip(f"this machine shows no hierarchy of {controller or 'version 2'}")
+    return mount / path.lstrip("/")
+
+
 @pytest.fixture
-def half_a_core() -> Iterator[Path]:
-    """A real group of version 1 with half a core."""
-    mount = Path("/sys/fs/cgroup/cpu")
-    lines = Path("/proc/self/cgroup").read_text().splitlines()
-    if not any(line.split(":")[1:] in (["cpu", "/"], ["cpu,cpuacct", "/"]) for line in lines):
-        pytest.skip("this process is not in the root of a cpu hierarchy of version 1, or there is none")
-    folder = mount / f"rankscope-test-{os.getpid()}"
-    accounting = Path("/sys/fs/cgroup/cpuacct") / folder.name
-    try:
-        for each in dict.fromkeys((folder.resolve(), accounting.resolve())):
-            each.mkdir()
-        (folder / "cpu.cfs_period_us").write_text("20000")
-        (folder / "cpu.cfs_quota_us").write_text("10000")
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made here: {error}")
-    yield folder
-    for each in (folder, accounting):
+def make_group() -> Iterator[Callable[..., Path]]:
+    """`make_group(controller, **settings)`: a group below this process's own, gone after the test."""
+    made: list[Path] = []
+
+    def make_one(controller: str, **settings: int) -> Path:
+        folder = own_group(controller) / f"rankscope-test-{os.getpid()}"
+        try:
+            if not folder.exists():  # controllers that are mounted together share it
+                folder.mkdir()
+                made.append(folder)
+            for name, value in settings.items():
+                (folder / name.replace("__", ".")).write_text(str(value))
+        except OSError as error:
+            pytest.skip(f"no cgroup can be made here: {error}")
+        return folder
+
+    yield make_one
+    for folder in made:
         for _ in range(100):
-            if not each.exists():
-                break
             try:
-                each.rmdir()
+                folder.rmdir()
+                break
             except OSError:  # its processes are not gone yet
                 time.sleep(0.05)
 
 
 PROGRAM = """
-import sys, time, threading
+import sys, time
 from pathlib import Path
+from rankscope.hooks.cgroup import find_cgroup
 from rankscope.hooks.host import make
 from rankscope.hooks.sampling import Surroundings
-for folder in sys.argv[1:]:
+seconds, num_bytes, *folders = sys.argv[1:]
+for folder in folders:
     Path(folder, "cgroup.procs").write_text("0")
+held = bytearray(int(num_bytes))
+held[::4096] = b"x" * len(held[::4096])
 sampler = make(Surroundings("n", Path("/sys"), Path("/proc"), tuple))
 sampler.sample(time.monotonic_ns())
-until = time.monotonic() + 1.5
+until = time.monotonic() + float(seconds)
 while time.monotonic() < until: pass
 row = sampler.sample(time.monotonic_ns())["host_sample"][0]
-print(row["cpu_limit_cores"], row["cpu_utilisation_ratio"], time.process_time())
+names = ("cpu_limit_cores", "cpu_utilisation_ratio", "memory_limit_bytes", "memory_used_bytes")
+print(*(row[name] for name in names), time.process_time())
+print(find_cgroup(Path("/sys"), Path("/proc")).pressure("cpu"))
 """
 
 
-def test_a_real_quota_is_the_whole_against_which_use_is_counted(half_a_core: Path) -> None:
-    folders = [str(half_a_core), f"/sys/fs/cgroup/cpuacct/{half_a_core.name}"]
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *folders], capture_output=True, text=True, timeout=60, check=False
-    )
+def inside(*folders: Path, seconds: float = 0.0, num_bytes: int = 0) -> list[str]:
+    """What PROGRAM prints in the groups `folders`, after it spun for `seconds` and holding `num_bytes` of memory."""
+    command = [sys.executable, "-c", PROGRAM, str(seconds), str(num_bytes), *map(str, folders)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
-    limit, used, cpu_seconds = map(float, ran.stdout.split())
-    assert limit == 0.5 and cpu_seconds < 1.5
-    assert 0.05 < used < 1.3  # it spins: all of half a core, or what a busy machine leaves of it
+    return ran.stdout.split()
+
+
+def test_a_real_quota_is_the_whole_against_which_use_is_counted(make_group: Callable[..., Path]) -> None:
+    cpu = make_group("cpu", cpu__cfs_period_us=20000, cpu__cfs_quota_us=10000)
+    limit, used, _, _, cpu_seconds = inside(cpu, make_group("cpuacct"), seconds=1.5)[:5]
+    assert float(limit) == 0.5 and float(cpu_seconds) < 2
+    assert 0.05 < float(used) < 1.3  # it spins: all of half a core, or what a busy machine leaves of it
+
+
+def test_a_real_memory_limit_is_the_whole_against_which_use_is_counted(make_group: Callable[..., Path]) -> None:
+    group = make_group("memory", memory__limit_in_bytes=GIB // 2)
+    _, _, limit, used, _ = inside(group, num_bytes=GIB // 4)[:5]
+    assert int(limit) == GIB // 2
+    assert GIB // 4 < int(used) < GIB // 2
+
+
+def test_a_real_group_of_version_2_tells_its_pressure(make_group: Callable[..., Path]) -> None:
+    group = make_group("")
+    if not (group / "cpu.pressure").exists():
+        pytest.skip("this kernel keeps no pressure of groups")
+    assert "some avg10=" in " ".join(inside(group))
+
+
+def test_real_limits_of_version_2(make_group: Callable[..., Path]) -> None:
+    own = own_group("")
+    if not {"cpu", "memory"} <= set((own / "cgroup.controllers").read_text().split()):
+        pytest.skip("this machine has its memory and cpu controllers in version 1")
+    group = make_group("", memory__max=GIB // 2)
+    (group / "cpu.max").write_text("10000 20000")
+    cpu_limit, _, limit, used, _ = inside(group, seconds=0.5, num_bytes=GIB // 4)[:5]
+    assert (float(cpu_limit), int(limit)) == (0.5, GIB // 2) and GIB // 4 < int(used) < GIB // 2
 
 
 def test_host_rows_are_against_the_limits(tree: KernelTree) -> None:
