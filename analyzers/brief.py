@@ -13,10 +13,15 @@ from rankscope.schema.measurement import Measurement
 
 from .buckets import Histogram, quantile
 from .evidence import Evidence
+from .partials import Pair
+from .profile import COLLECTIVES, SPANS
 from .run import Row, Run
 from .statements import statement
 
 ANALYZER: Final = "brief"
+WINDOW: Final = Pair(ANALYZER, "window", (COLLECTIVES, SPANS))
+PAIRS: Final = (WINDOW,)
+"""Everything that this analyzer asks of the large tables."""
 LEFT_OUT: Final = "the first step of each incarnation; steps marked warm-up, checkpoint, eval or shadow"
 SERIES_COLUMNS: Final = 60
 """Points of the step-time series: what fits on a line."""
@@ -134,9 +139,7 @@ def _about(run: Run) -> About:
     processes = run.rows(statement(ANALYZER, "processes"))
     names = ("dp", "tp", "pp", "cp", "ep", "sharding", "precision")
     layout = tuple((name, str(value)) for name, value in zip(names, said[8:15], strict=True) if value is not None)
-    spans = [
-        row[2] - row[1] for row in run.rows(statement(ANALYZER, "window")) if row[1] is not None and row[2] is not None
-    ]
+    spans = [row[2] - row[1] for row in WINDOW.rows(run) if row[1] is not None and row[2] is not None]
     return About(
         run.run_id, said[1], said[2], said[3], said[4], said[7], layout, len({row[3] for row in processes if row[3]}),
         len({row[2] for row in processes}), tuple(sorted({row[0] or 0 for row in processes})), max(spans, default=None),

@@ -46,3 +46,10 @@ SELECT proc, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM (
     UNION ALL SELECT proc, min(issued_ns), max(coalesce(completed_ns, issued_ns)) FROM collective GROUP BY proc
     UNION ALL SELECT proc, min(start_ns), max(coalesce(end_ns, start_ns)) FROM span GROUP BY proc
 ) GROUP BY proc ORDER BY proc;
+
+-- name: window_merge
+SELECT proc, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM (
+    SELECT proc, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM step GROUP BY proc
+    UNION ALL SELECT proc, first_ns, last_ns FROM partial_profile_collectives
+    UNION ALL SELECT proc, first_ns, last_ns FROM partial_profile_spans
+) GROUP BY proc ORDER BY proc;

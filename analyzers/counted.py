@@ -16,10 +16,16 @@ from typing import Final
 from rankscope.schema.measurement import Measurement
 
 from .evidence import Evidence
+from .partials import Pair, Partial
+from .profile import COLLECTIVES
 from .run import Row, Run
-from .statements import statement
 
 ANALYZER: Final = "counted"
+_GAPS: Final = Partial(ANALYZER, "sequences", "process", relations=("part_gaps",), instead="collective_with_gaps")
+SEQUENCES: Final = Pair(ANALYZER, "sequences", (_GAPS, COLLECTIVES))
+THERE: Final = Pair(ANALYZER, "there", (COLLECTIVES,))
+PAIRS: Final = (SEQUENCES, THERE)
+"""Everything that this analyzer asks of the large tables."""
 CAVEAT: Final = "estimated: operations without a row are taken to be like those of the steps that have rows"
 
 
@@ -40,8 +46,7 @@ class Counted:
 
 def counted(run: Run) -> Counted:
     """What the sequence numbers of `run` say."""
-    sql = statement(ANALYZER, "sequences")
-    rows = run.rows(sql)
+    sql, rows = SEQUENCES.definition, SEQUENCES.rows(run)
     by_proc: dict[int, float] = defaultdict(float)
     by_group: dict[str | None, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for proc, group_id, _, num_rows, num_missing, _ in rows:
@@ -65,7 +70,7 @@ def _estimates(run: Run, rows: list[Row]) -> dict[tuple[str | None, str | None],
         missing[group_id, op].append((num_missing, missing_bytes))
     there = {
         (group_id, op): (num, size)
-        for group_id, op, num, size in run.rows(statement(ANALYZER, "there"))
+        for group_id, op, num, size in THERE.rows(run)
     }  # fmt: skip
     found: dict[tuple[str | None, str | None], tuple[int, int | None]] = {}
     for key, parts in missing.items():

@@ -21,11 +21,23 @@ shared AS (
         CASE WHEN s.num_thin > 0 THEN k.thin_bytes ELSE k.mean_bytes END AS bytes_each
     FROM kinds k JOIN steps s ON s.incarnation = k.incarnation AND s.proc = k.proc AND s.pair = k.pair
         AND s.group_id IS NOT DISTINCT FROM k.group_id AND s.step IS NOT DISTINCT FROM k.step)
-SELECT proc, group_id, op, CAST(sum(num_rows) AS BIGINT) AS num_rows, CAST(sum(num_missing) AS DOUBLE) AS num_missing,
-    CAST(CASE WHEN bool_and(bytes_each IS NOT NULL OR num_missing = 0) THEN coalesce(sum(num_missing * bytes_each), 0) END AS DOUBLE) AS missing_bytes
+SELECT proc, group_id, op, CAST(sum(num_rows) AS BIGINT) AS num_rows, CAST(sum(CAST(num_missing AS DECIMAL(38, 9))) AS DOUBLE) AS num_missing,
+    CAST(CASE WHEN bool_and(bytes_each IS NOT NULL OR num_missing = 0) THEN coalesce(sum(CAST(num_missing * bytes_each AS DECIMAL(38, 9))), 0) END AS DOUBLE) AS missing_bytes
 FROM shared GROUP BY proc, group_id, op ORDER BY proc, group_id, op;
+
+-- name: sequences_merge
+-- Partials are of the processes that have gaps; of the others every operation has a row.
+SELECT proc, group_id, op, num_rows, num_missing, missing_bytes FROM (
+    FROM partial_counted_sequences
+    UNION ALL SELECT proc, group_id, op, CAST(sum(num_numbered) AS BIGINT), 0.0::DOUBLE, 0.0::DOUBLE FROM partial_profile_collectives
+    WHERE num_numbered > 0 AND proc NOT IN (SELECT proc FROM partial_counted_sequences) GROUP BY proc, group_id, op)
+ORDER BY proc, group_id, op;
 
 -- name: there
 -- Rows and bytes by group and kind.
 SELECT group_id, op, CAST(count(*) AS BIGINT) AS num_rows, CAST(sum(bytes_in) AS DECIMAL(38, 0)) AS bytes_in
 FROM collective GROUP BY group_id, op ORDER BY group_id, op;
+
+-- name: there_merge
+SELECT group_id, op, CAST(sum(num_operations) AS BIGINT) AS num_rows, CAST(sum(bytes_in) AS DECIMAL(38, 0)) AS bytes_in
+FROM partial_profile_collectives GROUP BY group_id, op ORDER BY group_id, op;

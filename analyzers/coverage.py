@@ -17,14 +17,21 @@ from typing import Final
 from rankscope.schema.measurement import Interval, Measurement
 from rankscope.schema.tables import TABLES
 
+from .counted import PAIRS as COUNTED_PAIRS
 from .counted import Counted, counted
 from .evidence import Evidence
 from .listing import Fault
+from .partials import Pair, gather_all
+from .profile import COLLECTIVES, SPANS
 from .run import Row, Run
 from .shadow import shadow
 from .statements import statement
 
 ANALYZER: Final = "coverage"
+RECORDS: Final = Pair(ANALYZER, "records", (COLLECTIVES, SPANS))
+TIERS: Final = Pair(ANALYZER, "tiers", (COLLECTIVES,))
+PAIRS: Final = (*COUNTED_PAIRS, RECORDS, TIERS)
+"""Everything that this analyzer asks of the large tables."""
 LEVEL: Final = 0.95
 _Z: Final = 1.96
 """Two-sided 95 % of the normal distribution."""
@@ -118,6 +125,7 @@ class _Process:
 
 def coverage(run: Run) -> Coverage:
     """How complete `run` is and what its capture cost."""
+    gather_all(run, PAIRS)
     processes = [_Process(row[0], row[1] or 0, row[2], row[4] or "", row[5] or 0, row[6] or 0)
                  for row in run.rows(statement(ANALYZER, "processes"))]  # fmt: skip
     operations = counted(run)
@@ -154,7 +162,7 @@ def _counts(run: Run, processes: list[_Process], uncaptured: dict[int, int]) -> 
     for process in processes:
         claimed[process.proc] = max(claimed[process.proc], process.num_records)
     known, present = len(claimed), 0
-    for proc, num_rows, last_record, _, _ in run.rows(statement(ANALYZER, "records")):
+    for proc, num_rows, last_record, _, _ in RECORDS.rows(run):
         present += num_rows
         claimed[proc] = max(claimed[proc], (last_record if last_record is not None else -1) + 1)
         lost = max(0, claimed[proc] - num_rows)  # an operation whose record was lost has a number too: not twice
@@ -208,7 +216,7 @@ def _errors(told: Evidence, hooks: list[Row]) -> Measurement:
 
 
 def _tiers(run: Run, share: float | None) -> tuple[Measurement, ...]:
-    rows = run.rows(statement(ANALYZER, "tiers"))
+    rows = TIERS.rows(run)
     total = sum(count for _, count in rows)
     told = Evidence(run, ANALYZER, statement(ANALYZER, "tiers"), ("collective",), share)
     return tuple(told.measurement("capture.tier", count / total, {"tier": tier}, count) for tier, count in rows)
@@ -274,9 +282,5 @@ def _observed_ns(run: Run, procs: set[int]) -> tuple[int, str]:
     steps = {proc: step_ns for proc, step_ns in run.rows(statement(ANALYZER, "step_time")) if proc in procs}
     if len(steps) == len(procs) and steps:
         return sum(steps.values()), "share of the time inside steps"
-    spans = {
-        row[0]: row[4] - row[3]
-        for row in run.rows(statement(ANALYZER, "records"))
-        if row[0] in procs and row[3] is not None
-    }
+    spans = {row[0]: row[4] - row[3] for row in RECORDS.rows(run) if row[0] in procs and row[3] is not None}
     return sum(spans.values()), "share of the time between the first and the last row of each rank"

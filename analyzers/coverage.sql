@@ -11,6 +11,22 @@ FROM (
 )
 GROUP BY proc ORDER BY proc;
 
+-- name: records_merge
+SELECT proc, CAST(sum(present) AS BIGINT) AS present, max(last_record) AS last_record, min(first_ns) AS first_ns, max(last_ns) AS last_ns
+FROM (
+    SELECT proc, sum(num_records) AS present, max(last_record) AS last_record, min(first_recorded_ns) AS first_ns, max(last_recorded_ns) AS last_ns
+    FROM (SELECT proc, num_records, last_record, first_recorded_ns, last_recorded_ns FROM partial_profile_collectives
+        UNION ALL SELECT proc, num_records, last_record, first_recorded_ns, last_recorded_ns FROM partial_profile_spans)
+    GROUP BY proc HAVING sum(num_records) > 0
+    UNION ALL SELECT proc, count(*), max(record), min(start_ns), max(start_ns) FROM (
+        SELECT proc, record, end_ns AS start_ns FROM step WHERE record IS NOT NULL
+        UNION ALL SELECT proc, record, time_ns FROM metric WHERE record IS NOT NULL
+        UNION ALL SELECT proc, record, time_ns FROM memory WHERE record IS NOT NULL
+        UNION ALL SELECT proc, record, time_ns FROM sample_batch WHERE record IS NOT NULL
+    ) GROUP BY proc
+)
+GROUP BY proc ORDER BY proc;
+
 -- name: processes
 -- One row per process and incarnation, with what is known of its ring and its end.
 SELECT proc, incarnation, rank, node, exit_kind, num_records, num_dropped
@@ -27,6 +43,9 @@ FROM capture GROUP BY proc, hook ORDER BY hook, proc;
 -- name: tiers
 -- Which mechanism saw the operations.
 SELECT coalesce(tier, 'unknown') AS tier, CAST(count(*) AS BIGINT) AS num_operations FROM collective GROUP BY 1 ORDER BY 2 DESC, 1;
+
+-- name: tiers_merge
+SELECT coalesce(tier, 'unknown') AS tier, CAST(sum(num_operations) AS BIGINT) AS num_operations FROM partial_profile_collectives GROUP BY 1 ORDER BY 2 DESC, 1;
 
 -- name: step_time
 -- Time inside steps, by process.

@@ -32,7 +32,7 @@ _TIMES: Final = (
 
 
 def offer_live(part: Part) -> None:
-    """part_live(incarnation, proc, rank, span_ns, ...): one row for each process with steps that count."""
+    """part_live(incarnation, proc, rank, num_steps, span_ns, ...): one row for each process with steps that count."""
     steps = part.selected(
         "SELECT incarnation, proc, rank, start_ns, end_ns FROM counted_step ORDER BY incarnation, proc"
     )
@@ -41,14 +41,15 @@ def offer_live(part: Part) -> None:
     rows = part.columns("collective", ("proc", *columns))
     whole, work = _unions(steps, "start_ns", "end_ns"), _unions(spans, "start_ns", "end_ns", _is_work(spans))
     of = {kind: _unions(rows, *names) for kind, names in _INTERVALS.items()}
-    ranks = _ranks(steps)
+    about = _ranks(steps)
     found = []
     for key, step in whole.items():
         parts = {kind: unions.get(key, NOTHING) for kind, unions in of.items()}
-        found.append({"incarnation": key[0], "proc": key[1], "rank": ranks[key],
+        rank, num_steps = about[key]
+        found.append({"incarnation": key[0], "proc": key[1], "rank": rank, "num_steps": num_steps,
                       **_times(step, work.get(key, NOTHING), **parts)})  # fmt: skip
     schema = pa.schema([("incarnation", pa.int64()), ("proc", pa.int64()), ("rank", pa.int32()),
-                        *((name, pa.int64()) for name in _TIMES)])  # fmt: skip
+                        *((name, pa.int64()) for name in ("num_steps", *_TIMES))])  # fmt: skip
     part.offer("part_live", pa.Table.from_pylist(found, schema))
 
 
@@ -94,10 +95,14 @@ def _unions(rows: Columns, begin: str, end: str, chosen: npt.NDArray[np.bool_] |
     return {_key(pairs[code]): union(begins[low:high], ends[low:high]) for code, low, high in runs}
 
 
-def _ranks(steps: Columns) -> dict[_Key, int | None]:
+def _ranks(steps: Columns) -> dict[_Key, tuple[int | None, int]]:
+    """Rank and number of counted steps of each process."""
     codes, pairs = steps.processes()
     ranks = steps.numbers["rank"]
-    return {_key(pairs[code]): None if ranks[low] == NULL else int(ranks[low]) for code, low, _ in segments(codes)}
+    return {
+        _key(pairs[code]): (None if ranks[low] == NULL else int(ranks[low]), high - low)
+        for code, low, high in segments(codes)
+    }
 
 
 def _key(pair: Ints) -> _Key:

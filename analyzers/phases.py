@@ -12,10 +12,16 @@ from typing import Final
 from rankscope.schema.measurement import Measurement
 
 from .evidence import Evidence
+from .partials import Pair, Partial
 from .run import Run
 from .statements import statement
 
 ANALYZER: Final = "phases"
+PHASES: Final = Pair(
+    ANALYZER, "phases", (Partial(ANALYZER, "phases_partial", "process", ("span", "step"), ("part_phases",)),)
+)
+PAIRS: Final = (PHASES,)
+"""Everything that this analyzer asks of the large tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ def phases(run: Run, coverage: float | None = None) -> Phases:
     told = Evidence(run, ANALYZER, statement(ANALYZER, "phases"), ("span", "step"), coverage, window="counted steps",
                     caveats=("host times", "waits for collectives inside a phase are part of it"))  # fmt: skip
     by_phase: dict[str, list[tuple[int | None, int, int]]] = defaultdict(list)
-    for kind, name, rank, num_spans, union_ns in run.rows(statement(ANALYZER, "phases")):
+    for kind, name, rank, num_spans, union_ns in PHASES.rows(run):
         by_phase[name or kind or "unknown"].append((rank, num_spans, union_ns))
     found = [_phase(told, name, rows, step_ns, num_ranks) for name, rows in by_phase.items()] if step_ns else []
     return Phases(

@@ -11,6 +11,13 @@ SELECT kind, name, rank, CAST(count(*) AS BIGINT) AS num_spans,
     CAST(sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, start_ns)))) AS BIGINT) AS union_ns
 FROM spans GROUP BY kind, name, rank ORDER BY kind, name, rank;
 
+-- name: phases_partial
+SELECT kind, name, rank, CAST(sum(num_spans) AS BIGINT) AS num_spans, CAST(sum(union_ns) AS BIGINT) AS union_ns FROM part_phases GROUP BY ALL;
+
+-- name: phases_merge
+SELECT kind, name, rank, CAST(sum(num_spans) AS BIGINT) AS num_spans, CAST(sum(union_ns) AS BIGINT) AS union_ns
+FROM partial_phases_phases GROUP BY kind, name, rank ORDER BY kind, name, rank;
+
 -- name: step_time
 -- Time of each rank's counted steps.
 SELECT rank, CAST(sum(duration_ns) AS BIGINT) AS step_ns, CAST(count(*) AS BIGINT) AS num_steps FROM counted_step GROUP BY rank ORDER BY rank;

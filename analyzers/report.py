@@ -21,6 +21,8 @@ from .memory import Memory, memory
 from .network import Network, network
 from .numerics import Numerics, numerics
 from .numerics_headlines import numerics_headlines
+from .pairs import PAIRS
+from .partials import gather_all
 from .phases import Phases, phases
 from .questions import FINDINGS, Finding
 from .run import Run
@@ -102,6 +104,7 @@ def report(run: Run) -> Report:
 
 
 def _report(run: Run) -> Report:
+    gather_all(run, PAIRS)
     quality = coverage(run)
     share = None if quality.coverage.value is None else float(quality.coverage.value)
     short, talk, where = brief(run, share), communication(run, share), phases(run, share)

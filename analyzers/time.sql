@@ -25,10 +25,18 @@ FROM piece p JOIN (SELECT incarnation, rank, device, count(*) AS num FROM activi
     ON n.incarnation = p.incarnation AND n.rank IS NOT DISTINCT FROM p.rank AND n.device = p.device
 GROUP BY p.incarnation, p.rank, p.device ORDER BY p.incarnation, p.rank, p.device;
 
+-- name: device_merge
+-- The activities of a device are those of one process.
+SELECT * FROM partial_time_device ORDER BY incarnation, rank, device;
+
 -- name: names
 -- What counted as what: the time of each name, summed over its activities (which may overlap), longest first in each class.
 SELECT kernel_class, name, CAST(count(*) AS BIGINT) AS num, CAST(sum(end_ns - start_ns) AS BIGINT) AS total_ns FROM kernel
 WHERE category <> 'cpu_op' AND end_ns >= start_ns GROUP BY kernel_class, name ORDER BY total_ns DESC, name;
+
+-- name: names_merge
+SELECT kernel_class, name, CAST(sum(num) AS BIGINT) AS num, CAST(sum(total_ns) AS BIGINT) AS total_ns
+FROM partial_time_names GROUP BY kernel_class, name ORDER BY total_ns DESC, name;
 
 -- name: operators
 SELECT count(*) FROM kernel WHERE category = 'cpu_op';
@@ -76,4 +84,24 @@ FROM piece p JOIN (
         GROUP BY c.proc, c.incarnation) c USING (proc, incarnation)
     GROUP BY s.proc, s.incarnation
 ) v USING (proc, incarnation)
+GROUP BY p.incarnation, p.rank ORDER BY p.incarnation, p.rank;
+
+-- name: live_partial
+SELECT * FROM part_live;
+
+-- name: live_merge
+WITH v AS (
+    SELECT p.proc, p.incarnation, coalesce(w.num_work, 0) AS num_work, coalesce(c.num_operations, 0) AS num_operations, coalesce(c.is_device, false) AS is_device
+    FROM partial_time_live p
+    LEFT JOIN (SELECT proc, incarnation, sum(num_closed) AS num_work FROM partial_profile_spans WHERE kind IN ('forward', 'backward', 'optimizer') GROUP BY ALL) w USING (proc, incarnation)
+    LEFT JOIN (SELECT c.proc, c.incarnation, sum(c.num_operations) AS num_operations,
+            bool_or(c.num_device_event > 0 OR coalesce(g.backend LIKE '%nccl%' OR g.backend LIKE '%xccl%', false)) AS is_device
+        FROM partial_profile_collectives c LEFT JOIN (SELECT group_id, incarnation, any_value(backend) AS backend FROM process_group GROUP BY ALL) g USING (group_id, incarnation)
+        GROUP BY c.proc, c.incarnation) c USING (proc, incarnation)
+)
+SELECT p.incarnation, p.rank, CAST(sum(span_ns) AS BIGINT) AS span_ns, CAST(sum(compute_ns) AS BIGINT) AS compute_ns,
+    CAST(sum(communication_ns) AS BIGINT) AS communication_ns, CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(overlap_ns) AS BIGINT) AS overlap_ns,
+    CAST(sum(other_ns) AS BIGINT) AS other_ns, CAST(sum(stall_ns) AS BIGINT) AS stall_ns, CAST(sum(device_ns) AS BIGINT) AS device_ns,
+    max(v.is_device) AS is_device, CAST(max(v.num_work) AS BIGINT) AS num_work, CAST(max(v.num_operations) AS BIGINT) AS num_operations, max(p.num_steps) AS num_steps
+FROM partial_time_live p JOIN v USING (proc, incarnation)
 GROUP BY p.incarnation, p.rank ORDER BY p.incarnation, p.rank;

@@ -44,4 +44,11 @@ class Option:
 RunArgument = Annotated[
     str, Argument(metavar="RUN", help="Run directory, its address, or an id under ./rankscope-runs.")
 ]
+EngineOption = Annotated[
+    str,
+    Option(
+        "--engine", metavar="E", envvar="RANKSCOPE_ENGINE",
+        help="Where large tables are read: auto, local (this process), pool (one process a core), ray or ray:ADDRESS.",
+    ),
+]  # fmt: skip
 JsonOption = Annotated[bool, Option("--json", help="Print JSON.")]

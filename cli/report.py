@@ -3,7 +3,7 @@
 import sys
 from typing import Annotated
 
-from .arguments import JsonOption, Option, RunArgument
+from .arguments import EngineOption, JsonOption, Option, RunArgument
 from .printing import console, print_json
 
 
@@ -13,20 +13,24 @@ def command(
     save: Annotated[
         bool, Option("--save", help="Write what was found beside the run, as tables measurement and verdict.")
     ] = False,
+    engine: EngineOption = "auto",
     fail_on_findings: Annotated[bool, Option("--fail-on-findings", help="Exit with 1 if something is wrong.")] = False,
 ) -> int:
     """Print what to know about a run, worst first, and which command looks closer.
 
     Then its steps, ranks, phases, communication and the quality of the capture. Works while the job still runs.
+    Of a large run the operations are read by one process a core; --engine ray uses a Ray cluster, on which the run's
+    address must mean the same everywhere. The answer is the same, to the last bit.
     What --save writes can be queried (SELECT * FROM verdict), and changes neither the evidence nor its digest.
 
     Example: rankscope report rankscope-runs/my-run
     """
+    from rankscope.analyzers.engines import Engine
     from rankscope.analyzers.headline import CRITICAL, NOTHING
     from rankscope.analyzers.report import report
     from rankscope.analyzers.run import Run
 
-    with Run.open(run) as opened:
+    with Run.open(run, engine=Engine.parse(engine)) as opened:
         found = report(opened)
         place = opened.place
     if save:
