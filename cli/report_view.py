@@ -11,8 +11,8 @@ from rich.text import Text
 from rankscope.analyzers.brief import About, Brief, RankLine
 from rankscope.analyzers.buckets import merged
 from rankscope.analyzers.communication import Communication, Operations
-from rankscope.analyzers.evidence import own_version
 from rankscope.analyzers.headline import CRITICAL, INFO, WARNING, Headline
+from rankscope.analyzers.own_version import own_version
 from rankscope.analyzers.phases import Phases
 from rankscope.analyzers.report import Report
 from rankscope.schema.measurement import Measurement
