@@ -25,6 +25,15 @@ _PARTS: Final[tuple[Callable[[Settings], Iterable[Check]], ...]] = (
 )
 
 
+NEEDED: Final = ("settings", "torch", "ring")
+"""Checks without which no row is written at all."""
+
+
+def captures_nothing(checks: Iterable[Check]) -> bool:
+    """A job that starts like this would leave nothing: something that every row needs is missing."""
+    return any(check.state == MISSING and check.name in NEEDED for check in checks)
+
+
 def examine() -> list[Check]:
     """All checks, in the order of the way of a fact: settings, torch, places, samplers, host."""
     checks, settings = _settings()

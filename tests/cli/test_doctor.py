@@ -8,7 +8,8 @@ import pytest
 from command_line import Command
 
 from rankscope.hooks.registry import SAMPLERS
-from rankscope.tracer import doctor_torch
+from rankscope.schema.errors import CaptureError
+from rankscope.tracer import doctor_torch, ring_file
 from rankscope.tracer.check import FINE, LIMITED, MISSING, STATES
 
 TORCH = {"torch": "2.14.1", "is_distributed": True, "tier": "native", "backends": ["gloo", "nccl"], "cuda": "12.8",
@@ -27,9 +28,10 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     return found
 
 
-def checks(rankscope: Command) -> dict[str, dict[str, str]]:
+def checks(rankscope: Command, status: int = 0) -> dict[str, dict[str, str]]:
+    """status: 1 where nothing at all would be captured."""
     ran = rankscope("doctor", "--json")
-    assert ran.status == 0 and ran.err == ""
+    assert ran.status == status and ran.err == ""
     found = json.loads(ran.out)["checks"]
     assert all(set(check) == {"name", "state", "finding", "fix"} and check["state"] in STATES for check in found)
     return {check["name"]: check for check in found}
@@ -68,7 +70,7 @@ def test_what_is_in_the_way_is_said_with_its_remedy(
     for name, value in (("AGENT", "off"), ("HOOKS", "-nic"), ("DIR", "/proc/nowhere")):
         monkeypatch.setenv(f"RANKSCOPE_{name}", value)
     monkeypatch.setenv("RANKSCOPE_PROC", str(tmp_path / "here"))
-    found = checks(rankscope)
+    found = checks(rankscope, status=1)
     assert found["torch"]["state"] == found["host"]["state"] == found["nic"]["state"] == MISSING
     assert found["agent"]["state"] == found["run directory"]["state"] == found["local disk"]["state"] == LIMITED
     assert all(found[name]["fix"] for name in ("torch", "agent", "run directory", "local disk", "nic", "pressure"))
@@ -76,10 +78,21 @@ def test_what_is_in_the_way_is_said_with_its_remedy(
 
 def test_wrong_settings_and_off(rankscope: Command, told: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKSCOPE_CALIBRATE", "1")
-    assert "at least 2" in checks(rankscope)["settings"]["finding"]
+    assert "at least 2" in checks(rankscope, status=1)["settings"]["finding"]
     monkeypatch.setenv("RANKSCOPE_CALIBRATE", "")
     monkeypatch.setenv("RANKSCOPE", "0")
-    assert checks(rankscope)["settings"]["state"] == MISSING
+    assert checks(rankscope, status=1)["settings"]["state"] == MISSING
+    assert rankscope("doctor").status == 1
+
+
+def test_without_a_place_for_rings_nothing_would_be_captured(
+    rankscope: Command, told: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise CaptureError("no room")
+
+    monkeypatch.setattr(ring_file, "create", refuse)
+    assert checks(rankscope, status=1)["ring"]["state"] == MISSING
 
 
 def test_the_table_names_every_check(rankscope: Command, told: dict[str, object]) -> None:

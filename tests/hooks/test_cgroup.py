@@ -88,7 +88,7 @@ def test_no_cgroups(tree: KernelTree) -> None:
 
 
 def own_group(controller: str) -> Path:
-    """The folder of this process's group in the hierarchy of `controller` ("": version 2). Skips where there is none."""
+    """The folder of this process's group in the hierarchy of `controller` ("": version 2). Skips without one."""
     root = Path("/sys/fs/cgroup")
     lines = [line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines()]
     path = next((path for names, path in lines if controller in names.split(",")), None)
