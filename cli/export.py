@@ -1,8 +1,5 @@
 """`rankscope export FORMAT RUN`: a finished or imported run goes to where other tools look."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated, Final
 
 from rankscope.schema.errors import InputError
@@ -44,10 +41,12 @@ def command(
 
     from .export_otlp import Wish, export_otlp
     from .printing import print_json
+    from .progress import progress_bar
     from .words import count
 
-    with Run.open(run) as reader, _bar() as progress:
-        found = export_otlp(reader, Wish(endpoint, protocol, first, last, not no_kernels, restart), progress)
+    with Run.open(run) as reader, progress_bar() as progress:
+        wish = Wish(endpoint, protocol, first, last, not no_kernels, restart)
+        found = export_otlp(reader, wish, lambda done, total: progress("rows", done, total))
     if json:
         print_json(found.as_json())
         return
@@ -68,17 +67,3 @@ def _steps(text: str) -> tuple[int | None, int | None]:
     if begin is not None and end is not None and end < begin:
         raise BadUsage(f"--steps {text}: the first step comes after the last")
     return begin, end
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar of rows on the terminal, if there is one to look at."""
-    if not sys.stderr.isatty():
-        yield lambda num_done, num_rows: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("rows", total=None)
-        yield lambda num_done, num_rows: bar.update(task, completed=num_done, total=num_rows)

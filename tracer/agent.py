@@ -36,9 +36,10 @@ from .node_samplers import NodeSamplers
 from .one_place import OnePlace
 from .otlp.wanted import wanted
 from .run_writer import AgentIdentity, RunWriter
-from .settings import from_environment
+from .settings import Settings, from_environment
 from .step_pace import StepPace
 from .tidying import tidy
+from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from .otlp.exporter import Exporter
@@ -61,9 +62,13 @@ _log = logging.getLogger("rankscope.agent")
 
 
 class NodeAgent:
-    """The agent of one launch folder. exports: live, to where the OTEL_* variables say, if they do."""
+    """The agent of one launch folder.
 
-    def __init__(self, folder: Path | str, *, exports: bool = False) -> None:
+    is_live: it is there while the ranks are, so it watches them and exports to where the OTEL_* variables say, if they
+    do; not so where it only tidies up what somebody left.
+    """
+
+    def __init__(self, folder: Path | str, *, is_live: bool = False) -> None:
         self.folder = Path(folder)
         self._drains: dict[str, ProcessDrain] = {}
         self._writers: dict[RunRef, RunWriter] = {}
@@ -75,9 +80,12 @@ class NodeAgent:
         self._token = f"{paths.hash63(os.getpid(), time.time_ns(), str(folder)):016x}"[:8]
         self._num_writers, self._lock = 0, -1
         self._samplers = NodeSamplers(paths.hash63(self._token))
-        self._budget_bytes, self._pace = _budget_bytes(), StepPace()
+        settings = _settings()
+        self._budget_bytes, self._pace = settings.budget_bytes, StepPace()
         self._one_place = OnePlace()
-        self._exporter = _exporter(self._token) if exports else None
+        self._exporter = _exporter(self._token) if is_live else None
+        self._watchdog = Watchdog(settings.patience_seconds) if is_live else None
+        self._num_incidents = 0
 
     def run(self, stop: threading.Event) -> None:
         """Work until the last local rank has been gone for a while, or `stop` is set. Blocks."""
@@ -144,6 +152,7 @@ class NodeAgent:
         self._set_pace(batches)
         sampled = self._samplers.take(now)
         self._export(sampled)
+        self._look_for_incidents(now)
         for run, writer in self._writers.items():
             writer.add(batches.get(run, []))
             if not writer.is_stuck:
@@ -158,7 +167,19 @@ class NodeAgent:
         batch = drain.read(now, not drain.is_alive)
         if self._exporter is not None:
             self._exporter.saw(run, drain.state, batch, drain.is_finished)
+        if self._watchdog is not None:
+            self._watchdog.saw(run, drain.state, batch, now, drain.is_finished)
         return batch
+
+    def _look_for_incidents(self, now: int) -> None:
+        for incident in self._watchdog.take(now) if self._watchdog is not None else []:
+            _log.warning("%s: %s", incident.run.run_id, incident.text)
+            row = incident.row(paths.hash63(self._token), self._num_incidents)
+            self._num_incidents += 1
+            if incident.run in self._writers:
+                self._writers[incident.run].add([Batch(rows=[row])])
+            if self._exporter is not None:
+                self._exporter.incident(incident)
 
     def _export(self, sampled: dict[RunRef, list[PlacedRow]]) -> None:
         if self._exporter is None:
@@ -320,7 +341,7 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda _number, _frame: stop.set())
     _be_small()
     remove_stale(options.folder)
-    NodeAgent(options.folder, exports=True).run(stop)
+    NodeAgent(options.folder, is_live=True).run(stop)
     os.close(lock)
     if not stop.is_set():
         tidy(options.folder, lambda folder, over: NodeAgent(folder).run(over))
@@ -339,12 +360,12 @@ def _exporter(token: str) -> "Exporter | None":
     return exporter
 
 
-def _budget_bytes() -> int | None:
-    """RANKSCOPE_BUDGET_BYTES, as the rank that started this agent had it."""
+def _settings() -> Settings:
+    """As the rank that started this agent had them in its environment."""
     try:
-        return from_environment(os.environ).budget_bytes
+        return from_environment(os.environ)
     except SettingsError:  # of another variable: the ranks took theirs from `attach`, or would not be here
-        return None
+        return Settings()
 
 
 def _be_small() -> None:

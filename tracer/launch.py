@@ -105,7 +105,7 @@ class Watch:
 
         def work() -> None:
             try:
-                self._guarded(lambda: NodeAgent(self._folder, exports=True).run(self._stop_agent))
+                self._guarded(lambda: NodeAgent(self._folder, is_live=True).run(self._stop_agent))
             finally:
                 os.close(lock)
 
@@ -121,7 +121,7 @@ class Watch:
             from .agent import NodeAgent
 
             self._stop_agent.set()
-            NodeAgent(self._folder, exports=True).run(self._stop_agent)
+            NodeAgent(self._folder, is_live=True).run(self._stop_agent)
         finally:
             os.close(lock)
 

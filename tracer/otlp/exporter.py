@@ -18,11 +18,10 @@ from rankscope.schema.process_rows import PlacedRow
 from rankscope.schema.process_state import ProcessState, RunRef
 
 from ..drain import Batch
+from ..watchdog import Incident
 from .meter import Meter, Piece, Snapshot
 from .prometheus import PATH, PullEndpoint
 from .sender import Sender
-from .series import Attributes
-from .span import Span
 from .wanted import Wanted, endpoint
 
 EXIT_SECONDS: Final = 2.0
@@ -66,9 +65,9 @@ class Exporter:
         if found:
             self._put(len(found), lambda: self._meter.sampled(run, found))
 
-    def incident(self, run: RunRef, span: Span, attributes: Attributes) -> None:
-        """Something went wrong in `run`."""
-        self._put(1, lambda: self._meter.incident(run, span, attributes))
+    def incident(self, incident: Incident) -> None:
+        """Something went wrong."""
+        self._put(1, lambda: self._meter.incident(incident))
 
     def news(self) -> list[str]:
         """Lines about changes of state since the last call."""

@@ -13,8 +13,10 @@ from rankscope.schema.process_rows import PlacedRow
 from rankscope.schema.process_state import ProcessState, Row, RunRef
 from rankscope.schema.ring_rows import Part
 
+from ..watchdog import Incident
 from . import readings
 from .arrivals import Arrivals
+from .incidents import incident_span
 from .records import COLLECTIVE, MEMORY, RankRecords, operation
 from .resources import resource_of
 from .series import Attributes, Point, Series
@@ -124,12 +126,15 @@ class Meter:
             elif placed.table in readings.RANK_TABLES:
                 self._rank_row(run, placed)
 
-    def incident(self, ref: RunRef, span: Span, attributes: Attributes) -> None:
-        """Something went wrong: counted, and a span."""
-        run = self._runs.get(ref)
-        if run is not None:
-            run.node.add("training.incidents", attributes, 1)
-            self._spans.append((run.resource, span))
+    def incident(self, incident: Incident) -> None:
+        """Something went wrong: counted for each rank concerned, and a span."""
+        run = self._runs.get(incident.run)
+        if run is None:
+            return
+        for rank in incident.ranks:
+            run.node.add("training.incidents", (("training.rank", rank), ("training.incident.kind", incident.kind)), 1)
+        clock = WallClock([(time.monotonic_ns(), self._now_ns())])
+        self._spans.append((run.resource, incident_span(incident, clock)))
 
     def snapshot(self, is_push: bool) -> Snapshot:
         """All values now. is_push: dead ranks are told for the last time."""

@@ -16,7 +16,7 @@ from rankscope.schema.process_state import ProcessState
 from rankscope.schema.raw_records import body_dtype
 from rankscope.schema.ring_rows import Part
 
-from .open_operations import OpenOperations
+from ..open_operations import OpenOperations
 from .seen import BODY, WAIT, Seen
 from .series import Attributes, Series
 
