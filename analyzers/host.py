@@ -5,10 +5,14 @@ kernel's own: share of time in which some task waited for the resource. A rank's
 threads could have run but had no CPU, added up over threads, over the time it was seen. Example: seen for 10 s, one
 thread that ran 4 s and waited 4 s: 0.4 of the time, and half of the time it was runnable: it is contended. Only
 readings inside the counted steps are taken, so that the start of the job is not in them.
+
+A node with too much to do makes all its ranks wait; then those are named that wait much longer than the others there,
+and all of them only where none does.
 """
 
 from collections import defaultdict
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 from rankscope.schema.measurement import Measurement
@@ -22,6 +26,8 @@ CONTENDED_TIME: Final = 0.1
 """Run-queue wait / time from which a rank counts as contended: it loses a tenth of its time to others."""
 CONTENDED_SHARE: Final = 0.25
 """And of its runnable time: sharing its CPU evenly with one other for half of that time, it would wait so much."""
+STANDS_OUT: Final = 2.0
+"""Times the median wait of the other ranks of its node from which a rank waits for a reason of its own."""
 _RESOURCES: Final = ("cpu", "memory", "io")
 _NO_SHARE: Final = "no two readings: a share needs both"
 
@@ -56,6 +62,7 @@ class ProcessUse:
     """One rank. wait: run-queue wait / time seen; runnable_share: of the time in which it wanted to run."""
 
     rank: int | None
+    node: str | None
     wait: Measurement
     cpu: Measurement
     runnable_share: float | None
@@ -86,8 +93,20 @@ class Hosts:
 
     @property
     def contended(self) -> tuple[int, ...]:
-        """Ranks from which others take the CPU."""
-        return tuple(use.rank for use in self.processes if use.is_contended and use.rank is not None)
+        """Ranks from which others take the CPU: of each node those that stand out, or all where none does."""
+        waiting = [use for use in self.processes if use.is_contended and use.rank is not None]
+        apart = [use for use in waiting if self._stands_out(use)]
+        crowded = {use.node for use in waiting} - {use.node for use in apart}
+        named = (*apart, *(use for use in waiting if use.node in crowded))
+        return tuple(sorted(use.rank for use in named if use.rank is not None))
+
+    def _stands_out(self, use: ProcessUse) -> bool:
+        others = [
+            float(other.wait.value)
+            for other in self.processes
+            if other.node == use.node and other is not use and other.wait.value is not None
+        ]
+        return bool(others) and float(use.wait.value or 0) >= STANDS_OUT * median(others)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -137,13 +156,13 @@ def _host(told: Evidence, row: Row, series: list[Row]) -> HostUse:
 
 
 def _process(told: Evidence, row: Row) -> ProcessUse:
-    rank, num, seen_ns, waited_ns, cpu_ns, involuntary, faults, rss, threads, read, written, why = row
+    rank, num, seen_ns, waited_ns, cpu_ns, involuntary, faults, rss, threads, read, written, why, node = row
     wait = waited_ns / seen_ns if seen_ns and waited_ns is not None else None
     cpu = cpu_ns / seen_ns if seen_ns and cpu_ns is not None else None
     runnable = (waited_ns or 0) + (cpu_ns or 0)
     reason, scope = why or _NO_SHARE, {"rank": rank}
     return ProcessUse(
-        rank,
+        rank, node,
         told.measurement("process.run_queue_wait", wait, scope, num, reason="" if wait is not None else reason),
         told.measurement("process.cpu", cpu, scope, num, reason="" if cpu is not None else reason),
         waited_ns / runnable if runnable and waited_ns is not None else None,

@@ -27,7 +27,7 @@ WITH steps AS (
 ), readings AS (
     SELECT p.* FROM process_sample p LEFT JOIN steps s USING (proc) WHERE s.proc IS NULL OR p.time_ns BETWEEN s.start_ns AND s.end_ns
 ), ends AS (
-    SELECT proc, any_value(rank) AS rank, CAST(count(*) AS BIGINT) AS num_readings, max(time_ns) - min(time_ns) AS seen_ns,
+    SELECT proc, any_value(rank) AS rank, arg_max(node, time_ns) AS node, max(time_ns) AS last_ns, CAST(count(*) AS BIGINT) AS num_readings, max(time_ns) - min(time_ns) AS seen_ns,
         max(run_queue_wait_ns) - min(run_queue_wait_ns) AS waited_ns, max(cpu_user_ns + cpu_system_ns) - min(cpu_user_ns + cpu_system_ns) AS cpu_ns,
         max(num_involuntary_switches) - min(num_involuntary_switches) AS involuntary, max(num_major_faults) - min(num_major_faults) AS faults,
         max(rss_bytes) AS rss_bytes, max(num_threads) AS num_threads, max(read_bytes) - min(read_bytes) AS read_bytes,
@@ -37,7 +37,8 @@ WITH steps AS (
 SELECT rank, CAST(sum(num_readings) AS BIGINT) AS num_readings, CAST(sum(seen_ns) AS BIGINT) AS seen_ns, CAST(sum(waited_ns) AS BIGINT) AS waited_ns,
     CAST(sum(cpu_ns) AS BIGINT) AS cpu_ns, CAST(sum(involuntary) AS BIGINT) AS involuntary, CAST(sum(faults) AS BIGINT) AS faults,
     max(rss_bytes) AS rss_bytes, max(num_threads) AS num_threads, CAST(sum(read_bytes) AS BIGINT) AS read_bytes,
-    CAST(sum(write_bytes) AS BIGINT) AS write_bytes, any_value(why) AS why
+    CAST(sum(write_bytes) AS BIGINT) AS write_bytes, any_value(why) AS why,
+    arg_max(node, last_ns) AS node
 FROM ends GROUP BY rank ORDER BY rank;
 
 -- name: covered

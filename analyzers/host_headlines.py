@@ -18,7 +18,7 @@ WELL_COVERED: Final = 0.5
 def host_headlines(hosts: Hosts, network: Network) -> Iterator[Headline]:
     """One sentence per finding."""
     if ranks := hosts.contended:
-        worst = max(use.runnable_share or 0 for use in hosts.processes if use.is_contended)
+        worst = max(use.runnable_share or 0 for use in hosts.processes if use.rank in ranks)
         who = f"Rank{'' if len(ranks) == 1 else 's'} {ranks_in_words(ranks)}"
         yield Headline(
             WARNING, f"{who} had to wait for a CPU up to {100 * worst:.0f} % of the runnable time: others run there."

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from run_builder import MS, NODE, RunBuilder, proc_of
 
 from rankscope.analyzers.host import Hosts, hosts
@@ -59,6 +60,24 @@ def test_only_the_rank_whose_cpu_is_taken_is_contended(tmp_path: Path) -> None:
     assert told.contended == (0,)
     (line,) = host_headlines(told, Network(()))
     assert line.text == "Rank 0 had to wait for a CPU up to 50 % of the runnable time: others run there."
+
+
+@pytest.mark.parametrize(
+    "waits, named",
+    [((80, 30, 8), (0,)), ((80, 30), (0,)), ((80, 70, 60), (0, 1, 2)), ((80, 78, 8, 8), (0, 1)), ((80,), (0,)),
+     ((18, 2), ())],
+)  # fmt: skip
+def test_on_a_node_with_too_much_to_do_the_rank_that_waits_most_is_named(
+    tmp_path: Path, waits: tuple[int, ...], named: tuple[int, ...]
+) -> None:
+    """Of 200 ms each rank wants to run 100 besides; 30 ms are over the thresholds, 18 are not."""
+    build = RunBuilder(tmp_path / "run", world_size=len(waits))
+    for rank, wait in enumerate(waits):
+        for step in range(3):
+            build.step(rank, step, 100 * step, 100 * step + 100)
+        use(build, rank, 100, 0, 0)
+        use(build, rank, 300, wait, 80)
+    assert found(build).contended == named
 
 
 def test_waits_of_several_threads_add_up_to_more_than_the_time_but_not_in_the_sentence(tmp_path: Path) -> None:
