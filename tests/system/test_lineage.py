@@ -47,10 +47,16 @@ for place in (folder, os.environ["SCRATCH"]):
     torch.load(path, weights_only=True)
 rankscope.log(text="{openai}", loss=1.0)
 dist.barrier()
-if dist.get_rank() == 0:  # what lies on the local disk while the job runs
-    import shutil, time
+if dist.get_rank() == 0:  # what lies on the local disk and on the tmpfs while the job runs
+    import glob, shutil, time
+    from rankscope.schema import paths
     time.sleep(2.5)  # the watch thread has described the run by then
-    shutil.copytree(os.environ["RANKSCOPE_LOCAL_DIR"], os.path.join(os.environ["SCRATCH"], "seen"))
+    seen = os.path.join(os.environ["SCRATCH"], "seen")
+    shutil.copytree(os.environ["RANKSCOPE_LOCAL_DIR"], seen)
+    for launch in glob.glob(os.path.join(os.environ["RANKSCOPE_LOCAL_DIR"], "*", "*")):
+        name = os.path.basename(launch)
+        if (paths.tmpfs_base() / name).is_dir():
+            shutil.copytree(paths.tmpfs_base() / name, os.path.join(seen, "tmpfs", name))
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -129,6 +135,8 @@ def test_lineage_is_told_and_no_secret_is(torchrun, repository, tmp_path):
     job = torchrun(repository / "train.py", 2, env=_environment(tmp_path / "scratch"), args=arguments).check()
     journals = [path.read_text() for path in (tmp_path / "scratch" / "seen").rglob("*.journal")]
     assert len(journals) == 2 and any('"artifact"' in text and "imagenet" in text for text in journals)
+    rings = [path for path in (tmp_path / "scratch" / "seen").rglob("*.ring") if not path.is_symlink()]
+    assert len(rings) == 2 and all(any(path.read_bytes()) for path in rings)
     assert _leaks(tmp_path / "scratch" / "seen") == []
     job.settle()
     assert _leaks(job.run_dir) == [] and _leaks(job.local_dir) == []

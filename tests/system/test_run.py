@@ -1,6 +1,8 @@
 """`rankscope run`: the script as it is, under every launcher, gives the rows that `import rankscope.auto` gives."""
 
 import importlib.util
+import random
+import socket
 import sys
 from collections import Counter
 from pathlib import Path
@@ -21,14 +23,15 @@ RUN = (str(Path(sys.executable).with_name("rankscope")),)
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 ACCELERATE = (
     sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1",
-    "--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0",
+    "--mixed_precision=no", "--dynamo_backend=no",
 )  # fmt: skip
+EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 TRAIN = f"""
-def train(rank=None, port=None):
+def train(rank=None, meeting=None):
     import torch
     import torch.distributed as dist
-    place = {{}} if port is None else dict(init_method=f"tcp://127.0.0.1:{{port}}", rank=rank, world_size=2)
+    place = {{}} if meeting is None else dict(init_method=f"file://{{meeting}}", rank=rank, world_size=2)
     dist.init_process_group("gloo", **place)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -60,19 +63,16 @@ torch.optim.SGD(layer.parameters()).step()
 print("helper done", flush=True)
 '''
 
-def work(rank, port):
+def work(rank, meeting):
     import subprocess, sys, torch
-    train(rank, port)
+    train(rank, meeting)
     if rank == 0:
         list(torch.utils.data.DataLoader(Samples(), num_workers=1, multiprocessing_context="spawn"))
         subprocess.run([sys.executable, "-c", HELPER], check=True)
 
 if __name__ == "__main__":
-    import socket, torch.multiprocessing as mp
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(work, args=(port,), nprocs=2)
+    import os, torch.multiprocessing as mp
+    mp.spawn(work, args=(os.path.abspath("meeting"),), nprocs=2)
 """
 )
 
@@ -80,6 +80,23 @@ if __name__ == "__main__":
 def start(jobs: "Jobs", source: str, *command: str) -> "JobResult":
     place = jobs.place()
     return jobs.run([*command, str(jobs.script(source, place))], place, {"RANKSCOPE_AGENT": "off"}, 240).check()
+
+
+def quiet_port() -> int:
+    """A free port below those that the kernel gives to whoever asks for any.
+
+    One of these may be taken by anybody between the moment in which it is found free and the one in which it is used;
+    `accelerate launch` needs seconds from the one to the other on a busy machine.
+    """
+    first = int(EPHEMERAL.read_text().split()[0])
+    for port in random.sample(range(first // 2, first), 100):
+        with socket.socket() as free:
+            try:
+                free.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    pytest.fail("no port is free")
 
 
 def counts(job: "JobResult", monkeypatch: pytest.MonkeyPatch) -> Counter:
@@ -106,7 +123,7 @@ def test_the_same_rows_by_import_by_run_and_by_accelerate(jobs, monkeypatch):
     assert expected["collective", 0, "all_reduce"] >= NUM_STEPS
     ways: list[tuple[str, ...]] = [TORCHRUN]
     if importlib.util.find_spec("accelerate"):
-        ways.append(ACCELERATE)
+        ways.append((*ACCELERATE, f"--main_process_port={quiet_port()}"))
     for way in ways:
         by_run = start(jobs, script, *RUN, "run", "--", *way)
         assert counts(by_run, monkeypatch) == expected

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kernel_tree import write_files
 
+from rankscope.analyzers.host import STANDS_OUT
 from rankscope.cli import main
 
 LIMIT_BYTES, USED_BYTES = 2_000_000_000, 1_500_000_000
@@ -70,7 +71,6 @@ dist.destroy_process_group()
 
 
 @pytest.mark.system
-@pytest.mark.flaky(reruns=3)  # whatever else runs on this machine contends with both ranks
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one CPU a hog is beside every rank")
 def test_a_job_seen_from_outside(torchrun: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sysfs = tmp_path / "sysfs"
@@ -90,7 +90,7 @@ def test_a_job_seen_from_outside(torchrun: Any, tmp_path: Path, capsys: pytest.C
     text = capsys.readouterr().out
 
     wait = {item["scope"]["rank"]: item["value"] for item in found if item["name"] == "process.run_queue_wait"}
-    assert set(wait) == {0, 1} and wait[0] > 0.2 and wait[0] > 3 * wait[1], wait
+    assert set(wait) == {0, 1} and wait[0] > 0.2 and wait[0] > STANDS_OUT * wait[1], wait
     assert "Rank 0 had to wait for a CPU" in text and "CPU by rank" in text, text
 
     (words,) = (
