@@ -3,7 +3,8 @@
 Kernels slew clocks, they do not step them (CLOCK_MONOTONIC never jumps), so the offset is continuous, with corners
 where a slew begins or ends. Differences are reduced to medians of blocks, which outliers cannot move; the corners are
 those that minimise the squared residuals plus a price for each (dynamic programming over the blocks, exact); the
-offsets at the corners follow by least squares. A window's error is the dispersion of the single differences in it.
+offsets at the corners follow by least squares. A window's error is the dispersion of the single differences in it, and
+the furthest that one of its blocks is from the line.
 
 Example: differences 5, 5, 5, 65, 5 at any times are an offset of 5 without drift.
 """
@@ -23,8 +24,10 @@ FOREVER_NS: Final = 1 << 62
 """Windows reach from -FOREVER_NS to FOREVER_NS; differences of two times in it still fit 64 bits."""
 LONGEST_NS: Final = 600_000_000_000
 """A window is no longer: a drift in whole parts per billion is then right to 0.3 us."""
+NEAR_NS: Final = 1_000_000_000
+"""So far outside what was observed (or a quarter of its length) the error is still that of the nearest window."""
 BEYOND_NS: Final = LONGEST_NS
-"""So far outside what was observed the drift is carried on; further out nothing is known of the error."""
+"""So much further the drift is carried on, with an error that nobody knows; beyond that the offset is constant."""
 LEVEL: Final = 0.95
 """Share of the single differences within the error of the line."""
 LEAST_ERROR_NS: Final = 1_000
@@ -75,7 +78,11 @@ def fit(times: Ints, differences: Ints) -> tuple[Window, ...]:
     blocks_x, blocks_y = _blocks(x, y)
     knots = _long_pieces_cut(_knots(blocks_x, blocks_y, float(x[-1])))
     values = np.rint(_offsets(blocks_x, blocks_y, knots)).astype(np.int64)
-    return _windows(x, y, np.rint(knots).astype(np.int64), values, origin, middle)
+    corners = np.rint(knots).astype(np.int64)
+    errors = _errors(
+        corners, (x, y - np.interp(x, corners, values)), (blocks_x, blocks_y - np.interp(blocks_x, corners, values))
+    )
+    return _windows(corners, values, errors, origin, middle)
 
 
 def with_errors(windows: tuple[Window, ...], change: Callable[[int], int | None]) -> tuple[Window, ...]:
@@ -102,27 +109,46 @@ def correction(times: Ints, windows: tuple[Window, ...]) -> Ints:
     return moved
 
 
-def _windows(x: Floats, y: Floats, knots: Ints, values: Ints, origin: int, middle: int) -> tuple[Window, ...]:
-    """The pieces between the knots, the outer ones carried on, and beyond them a constant."""
-    drifts = np.rint(np.diff(values) / np.diff(knots) * 1e9).astype(np.int64)
-    residuals = y - np.interp(x, knots, values)
-    pieces = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(drifts) - 1)
-    whole, found = _error(residuals), []
-    for i, drift in enumerate(drifts.tolist()):
-        own = residuals[pieces == i]
-        start, end, offset = int(knots[i]), int(knots[i + 1]), int(values[i])
-        if i == 0:
-            start, offset = start - BEYOND_NS, offset - round(BEYOND_NS * drift / 1e9)
-        if i == len(drifts) - 1:
-            end += BEYOND_NS
-        error = _error(own) if len(own) >= FEW else whole
-        found.append(Window(origin + start, origin + end, middle + offset, drift, error))
-    first, last = found[0], found[-1]
-    ending = (last.offset_ns or 0) + round((last.until_ns - last.from_ns) * last.drift_ppb / 1e9)
+def _windows(knots: Ints, values: Ints, errors: list[int], origin: int, middle: int) -> tuple[Window, ...]:
+    """The pieces between the knots, the outer ones carried on, further out without an error, and then a constant."""
+    drifts = np.rint(np.diff(values) / np.diff(knots) * 1e9).astype(np.int64).tolist()
+    margin = min(BEYOND_NS, max(NEAR_NS, int(knots[-1]) // 4))
+    first, last = int(values[0]), int(values[-1])
+    starts = [-BEYOND_NS - margin, -margin, *knots[1:-1].tolist(), int(knots[-1]) + margin]
+    offsets = [first - _carried(BEYOND_NS + margin, drifts[0]), first - _carried(margin, drifts[0]),
+               *values[1:-1].tolist(), last + _carried(margin, drifts[-1])]  # fmt: skip
+    end, ending = starts[-1] + BEYOND_NS, offsets[-1] + _carried(BEYOND_NS, drifts[-1])
+    known: list[int | None] = [None, *errors, None]
+    found = [
+        Window(origin + start, origin + until, middle + offset, drift, error)
+        for start, until, offset, drift, error in zip(
+            starts, [*starts[1:], end], offsets, [drifts[0], *drifts, drifts[-1]], known, strict=True
+        )
+    ]
     return (
-        Window(-FOREVER_NS, first.from_ns, first.offset_ns, 0, None), *found,
-        Window(last.until_ns, FOREVER_NS, ending, 0, None),
+        Window(-FOREVER_NS, found[0].from_ns, found[0].offset_ns, 0, None), *found,
+        Window(found[-1].until_ns, FOREVER_NS, middle + ending, 0, None),
     )  # fmt: skip
+
+
+def _carried(elapsed_ns: int, drift_ppb: int) -> int:
+    return round(elapsed_ns * drift_ppb / 1e9)
+
+
+def _errors(knots: Ints, singles: tuple[Floats, Floats], blocks: tuple[Floats, Floats]) -> list[int]:
+    """Of each piece: the dispersion of its single residuals, and how far a block's median is from the line at most.
+
+    Each pair: times, residuals. The blocks show where the line does not follow the clock.
+    """
+    number = len(knots) - 1
+    pieces, bends = (np.clip(np.searchsorted(knots, x, side="right") - 1, 0, number - 1) for x, _ in (singles, blocks))
+    whole = _error(singles[1])
+    found = []
+    for i in range(number):
+        own = singles[1][pieces == i]
+        bend = np.abs(blocks[1][bends == i]).max(initial=0.0)
+        found.append((_error(own) if len(own) >= FEW else whole) + int(np.ceil(bend)))
+    return found
 
 
 def _error(residuals: npt.NDArray[np.float64] | Ints) -> int:
@@ -131,7 +157,7 @@ def _error(residuals: npt.NDArray[np.float64] | Ints) -> int:
 
 def _blocks(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Medians of neighbouring differences, and the mean times of them."""
-    size = max(1, len(x) // _MAX_BLOCKS, min(8, len(x) // 16))
+    size = max(min(3, len(x) // FEW), len(x) // _MAX_BLOCKS)
     parts = np.array_split(np.arange(len(x)), max(1, len(x) // size))
     return np.array([x[part].mean() for part in parts]), np.array([np.median(y[part]) for part in parts])
 

@@ -4,9 +4,11 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from run_builder import BOOT_ID, MS, WORLD, RunBuilder
 
+from rankscope.analyzers.clock_fit import correction
 from rankscope.analyzers.clocks import BY_CAUSALITY, BY_OPERATIONS, BY_WALL_CLOCK, NOT_TIED, align
 from rankscope.analyzers.run import Run
 
@@ -59,7 +61,7 @@ def test_the_offset_of_a_second_host(tmp_path: Path) -> None:
             60,
         )
         error = found.error_ns(OTHER, BOOT_ID)
-        assert error is not None and 1000 <= error <= 20_000
+        assert error is not None and 1000 <= error <= 40_000
         ((at_most,),) = run.rows(
             "SELECT max(abs(aligned_ns(p.boot_id, c.completed_ns) - (c.completed_ns - ?))) FROM collective c "
             "JOIN process p USING (proc) WHERE c.rank = 1", [AHEAD]
@@ -94,8 +96,8 @@ def test_where_nothing_ends_together_causality_alone_ties(tmp_path: Path, op: st
     with Run.open(sealed(build)) as run:
         second = align(run).hosts[1]
     # the end is 1 ms after the source began, so the offset is known to 1 ms on either side
-    offset = next(window.offset_ns for window in second.windows if window.error_ns is not None)
-    assert second.how == BY_CAUSALITY and offset is not None and abs(offset - AHEAD) < MS // 10
+    at = np.arange(0, 400 * MS, MS) + AHEAD
+    assert second.how == BY_CAUSALITY and np.abs(correction(at, second.windows) - AHEAD).max() < MS // 10
     assert second.error_ns is not None and MS <= second.error_ns < 1.1 * MS
 
 
