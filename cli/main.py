@@ -30,7 +30,10 @@ FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (without the program's name) and leave with its status."""
-    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] != ["run"]:  # numpy would start a thread a core for algebra that no command does; a job may need them
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    sys.exit(run(given))
 
 
 def run(arguments: list[str]) -> int:
