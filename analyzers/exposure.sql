@@ -31,28 +31,27 @@ FROM piece p LEFT JOIN known k USING (part) WHERE p.part > 0 GROUP BY ALL ORDER 
 
 -- name: live
 -- The same of a live run, inside its counted steps, by what was seen: operations between issue and completion, host-visible waits, operations
--- on the device, stalls of its stream. Each instant is given to one operation of those at once under way: the one that began first.
-WITH known AS (
-    SELECT group_id, op, row_number() OVER (ORDER BY group_id, op) AS part FROM (SELECT DISTINCT group_id, op FROM collective)
-), seen AS (
-    SELECT proc, incarnation, rank, record, group_id, op, unnest(['operation', 'wait', 'device', 'stall']) AS kind,
-        unnest([issued_ns, wait_begin_ns, device_start_ns, wait_device_start_ns]) AS start_ns,
-        unnest([completed_ns, wait_end_ns, device_end_ns, wait_device_end_ns]) AS end_ns
-    FROM collective
+-- on the device, stalls of its stream. Each instant is given to one operation of those at once under way: the one that began first. What lies
+-- in the step that it was issued in is taken whole, of the rest what lies in any counted step. Of very long runs one step in {every} is taken.
+WITH steps AS (SELECT proc, incarnation, step, start_ns, end_ns FROM counted_step WHERE step % {every} = 0),
+seen AS (
+    SELECT c.proc, c.incarnation, c.rank, c.step, c.record, c.group_id, c.op, unnest(['operation', 'wait', 'device', 'stall']) AS kind,
+        unnest([c.issued_ns, c.wait_begin_ns, c.device_start_ns, c.wait_device_start_ns]) AS start_ns,
+        unnest([c.completed_ns, c.wait_end_ns, c.device_end_ns, c.wait_device_end_ns]) AS end_ns
+    FROM collective c WHERE true
 ), apart AS (
-    SELECT s.proc, s.incarnation, s.rank, s.kind, k.part, s.end_ns,
-        greatest(s.start_ns, coalesce(max(s.end_ns) OVER (PARTITION BY s.proc, s.incarnation, s.kind ORDER BY s.start_ns, s.end_ns, s.record
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), s.start_ns)) AS start_ns
-    FROM seen s JOIN known k ON k.group_id IS NOT DISTINCT FROM s.group_id AND k.op IS NOT DISTINCT FROM s.op WHERE s.end_ns >= s.start_ns
-), edge AS (
-    SELECT proc, incarnation, rank, kind, at_ns, sum(step) AS step, sum(part) AS part FROM (
-        SELECT proc, incarnation, rank, kind, unnest([start_ns, end_ns]) AS at_ns, 0 AS step, unnest([part, -part]) AS part FROM apart WHERE start_ns < end_ns
-        UNION ALL SELECT s.proc, s.incarnation, s.rank, kinds.kind, unnest([s.start_ns, s.end_ns]), unnest([1, -1]), 0
-        FROM counted_step s, (SELECT unnest(['operation', 'wait', 'device', 'stall']) AS kind) kinds
-    ) GROUP BY ALL
-), piece AS (
-    SELECT proc, incarnation, rank, kind, lead(at_ns) OVER following - at_ns AS ns, sum(step) OVER following > 0 AS is_counted, sum(part) OVER following AS part
-    FROM edge WINDOW following AS (PARTITION BY proc, incarnation, kind ORDER BY at_ns)
+    SELECT proc, incarnation, rank, step, kind, group_id, op, end_ns,
+        greatest(start_ns, coalesce(max(end_ns) OVER (PARTITION BY proc, incarnation, kind ORDER BY start_ns, end_ns, record
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns)) AS start_ns
+    FROM seen WHERE end_ns >= start_ns
+), placed AS (
+    SELECT a.*, coalesce(a.start_ns >= s.start_ns AND a.end_ns <= s.end_ns, false) AS is_inside
+    FROM apart a LEFT JOIN steps s ON s.proc = a.proc AND s.incarnation = a.incarnation AND s.step = a.step WHERE a.start_ns < a.end_ns
+), counted AS (
+    SELECT incarnation, rank, kind, group_id, op, end_ns - start_ns AS ns FROM placed WHERE is_inside
+    UNION ALL SELECT p.incarnation, p.rank, p.kind, p.group_id, p.op, least(p.end_ns, s.end_ns) - greatest(p.start_ns, s.start_ns)
+    FROM placed p JOIN steps s ON s.proc = p.proc AND s.incarnation = p.incarnation AND s.start_ns < p.end_ns AND s.end_ns > p.start_ns
+    WHERE NOT p.is_inside
 )
-SELECT p.incarnation, p.rank, p.kind, k.group_id, k.op, CAST(sum(p.ns) AS BIGINT) AS ns, CAST(count(*) AS BIGINT) AS num_pieces
-FROM piece p JOIN known k USING (part) WHERE p.is_counted AND p.ns > 0 GROUP BY ALL ORDER BY p.incarnation, p.rank, p.kind, k.group_id, k.op;
+SELECT incarnation, rank, kind, group_id, op, CAST(sum(ns) AS BIGINT) AS ns, CAST(count(*) AS BIGINT) AS num_pieces
+FROM counted GROUP BY ALL ORDER BY incarnation, rank, kind, group_id, op;

@@ -23,10 +23,11 @@ from .statements import statement
 
 ANALYZER: Final = "collectives"
 TABLES: Final = ("collective", "process", "process_group")
-MAX_ROWS: Final = 20_000_000
-"""Rows of collectives that are matched one by one: about half a minute and 2 GB."""
+MAX_ROWS: Final = 2_000_000
+"""Rows of collectives that are matched one by one: about five seconds of CPU time, 0.5 GB."""
 NOBODY: Final = 1 << 62
 """A clock error that names nobody, ns."""
+_KEPT: Final = "matching"
 _WINDOW: Final = 64
 """Sequence numbers of a group that follow one another, where not all are taken."""
 _ALIGNED: Final = re.compile(r"aligned_ns\(([^()]*)\)")
@@ -98,11 +99,15 @@ class Matching:
 
 
 def matched(run: Run) -> Matching:
-    """Match the operations of `run`; the tables stay in its connection."""
+    """Match the operations of `run`, once for each reading of it; the tables stay in its connection."""
+    known = run.kept.get(_KEPT)
+    if isinstance(known, Matching):
+        return known
     num_rows = run.size("collective").num_rows
     [[is_polled]] = run.rows("SELECT EXISTS (FROM collective WHERE timing_source = 'poll')")
     found = Matching(run, max(1, -(-num_rows // MAX_ROWS)), _clock_error_ns(run), is_polled)
     found.make_tables()
+    run.kept[_KEPT] = found
     return found
 
 

@@ -32,15 +32,19 @@ def command(
         return
     if rank_map:
         raise BadUsage("--rank-map is for traces; an imported run knows its ranks")
+    from rankscope.analyzers.exposure import exposure
     from rankscope.analyzers.time import times
 
     with opened(run) as asked:
         found = times(asked.run, asked.share)
+        shared = exposure(asked.run, asked.share) if asked.run.size("collective").num_rows else None
     if json:
         names = [{"class": item.kernel_class, "name": item.name, "num": item.num, "total_ns": item.total_ns}
                  for item in found.names]  # fmt: skip
-        asked.print_json(found.measurements, names=names, reason=found.reason)
+        asked.print_json(
+            (*found.measurements, *(shared.measurements if shared else ())), names=names, reason=found.reason
+        )
         return
     from .time_view import time_section
 
-    print_drawn(time_section(found))
+    print_drawn(time_section(found, shared))

@@ -1,7 +1,7 @@
 """Where the time went, on a terminal; nothing is computed here."""
 
 from collections import defaultdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -10,7 +10,11 @@ from rich.text import Text
 
 from rankscope.analyzers.timeline import CUDA_HOST, DEVICE, HOST, PARTS, NameTime, Timeline, Times
 
-from .words import NONE, count, duration, share
+from .tables import new_table
+from .words import NONE, bar, count, duration, share
+
+if TYPE_CHECKING:
+    from rankscope.analyzers.exposure import Exposure
 
 MAX_NAMES: Final = 4
 MAX_SUSPECTS: Final = 5
@@ -36,8 +40,8 @@ _NOTES: Final = {
 }  # fmt: skip
 
 
-def time_section(found: Times) -> RenderableType:
-    """A table of the ranks, then what counted as what, and the names that deserve a look."""
+def time_section(found: Times, shared: "Exposure | None" = None) -> RenderableType:
+    """A table of the ranks, what communication is made of, what counted as what, and the names that deserve a look."""
     if not found.timelines:
         return Text(f"{NONE}  {found.reason}")
     parts: list[RenderableType] = []
@@ -45,6 +49,8 @@ def time_section(found: Times) -> RenderableType:
         chosen = [timeline for timeline in found.timelines if timeline.kind == kind]
         if chosen:
             parts += [_ranks(kind, chosen), Text(_NOTES[kind], style="dim"), *_reasons(chosen)]
+    if shared is not None and shared.parts:
+        parts += [Text(""), *_shared(shared)]
     if found.names:
         parts += [Text(""), _names(found.names)]
     return Group(*parts, *_suspects(found.suspects))
@@ -98,6 +104,24 @@ def _reasons(timelines: list[Timeline]) -> list[Text]:
             if item.value is None and _HEADERS.get(name) and _HEADERS[name] not in found[item.reason]:
                 found[item.reason].append(_HEADERS[name])
     return [Text(f"{NONE} {', '.join(names)}: {reason}", style="dim") for reason, names in found.items()]
+
+
+def _shared(shared: "Exposure") -> list[RenderableType]:
+    """Communication by mesh dimension and operation, over all ranks; bars are of what is exposed, or waited for."""
+    from rankscope.analyzers.exposure import COMMUNICATION, EXPOSED, WAIT
+
+    talking, exposed = shared.by_kind(COMMUNICATION), shared.by_kind(EXPOSED)
+    kept_up, header = (exposed, _HEADERS["time.exposed_communication"]) if exposed else (
+        shared.by_kind(WAIT), _HEADERS["time.host_wait"])  # fmt: skip
+    table = new_table("group", "operation", "communication", header, "share", "", left=("group", "operation"))
+    total = sum(kept_up.values())
+    for kind, op in sorted({*talking, *kept_up}, key=lambda key: (-kept_up.get(key, 0), -talking.get(key, 0), key)):
+        waited = kept_up.get((kind, op), 0)
+        part = waited / total if total else None
+        table.add_row(Text(kind), op, duration(talking.get((kind, op))), duration(waited if total else None),
+                      share(part), Text(bar(part or 0.0, BAR_COLUMNS), style="cyan"))  # fmt: skip
+    return [table, Text("over all ranks; an instant of several operations belongs to the one that began first",
+                        style="dim")]  # fmt: skip
 
 
 def _names(names: tuple[NameTime, ...]) -> RenderableType:
