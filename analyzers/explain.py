@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Final
 
@@ -47,31 +48,63 @@ class Explained:
         return self.again is not None and _bits(self.again) == _bits(self.measurement)
 
 
-def explain(
-    run: Run, name: str, scope: Mapping[str, str], *, question: str = "", threads: int = 1
-) -> tuple[Explained, ...]:
-    """Every measurement called `name` whose scope says `scope`, in the order of the analyzers.
+class Explainer:
+    """A run and a fresh reader of it, each asked every question at most once. Close it, or use it as a context manager.
 
-    threads: of the second derivation. Raises InputError (no such name) or NoEvidence (the run does not give it).
+    threads: of the fresh reader. Raises what `Run.open` does.
     """
-    asked = _questions(name, question)
-    share = _share(run)
-    found = [(item, measurement) for item in asked for measurement in _measured(item, run, share, name)]
-    chosen = [(item, measurement) for item, measurement in found if _fits(measurement.scope, scope)]
-    if not chosen:
-        raise NoEvidence(_nothing(run, name, [measurement for _, measurement in found]))
-    with run.again(threads=threads) as fresh:
-        share, concerned = _share(fresh), {item.name: item for item, _ in chosen}
-        again = {key: _measured(item, fresh, share, name) for key, item in concerned.items()}
-        reruns = Reruns(fresh)
-        return tuple(
-            Explained(
-                measurement, item.name, formula(measurement.provenance.analyzer), CATALOGUE[name].inputs,
-                next((one for one in again[item.name] if one.scope == measurement.scope), None),
-                threads, run.digest == fresh.digest, reruns.result(measurement),
-            )
-            for item, measurement in chosen
+
+    def __init__(self, run: Run, *, threads: int = 1) -> None:
+        self._first, self._threads = _Asked(run), threads
+        self._fresh = _Asked(run.again(threads=threads))
+        self._reruns = Reruns(self._fresh.run)
+
+    def explain(self, name: str, scope: Mapping[str, str], *, question: str = "") -> tuple[Explained, ...]:
+        """Every measurement called `name` whose scope says `scope`, in the order of the analyzers.
+
+        question: only those of that analyzer. Raises InputError (no such name) or NoEvidence (the run gives none).
+        """
+        found = [(item, told) for item in _questions(name, question) for told in self._first.measured(item, name)]
+        chosen = [(item, told) for item, told in found if _fits(told.scope, scope)]
+        if not chosen:
+            raise NoEvidence(_nothing(self._first.run, name, [told for _, told in found]))
+        return tuple(self._explained(item, told) for item, told in chosen)
+
+    def close(self) -> None:
+        """Close the fresh reader."""
+        self._fresh.run.close()
+
+    def __enter__(self) -> "Explainer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _explained(self, question: Question[Answer], told: Measurement) -> Explained:
+        again = (item for item in self._fresh.measured(question, told.name) if item.scope == told.scope)
+        return Explained(
+            told, question.name, formula(told.provenance.analyzer), CATALOGUE[told.name].inputs, next(again, None),
+            self._threads, self._first.run.digest == self._fresh.run.digest, self._reruns.result(told),
         )  # fmt: skip
+
+
+class _Asked:
+    """The answers of one reader, by question."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self._answers = run, dict[str, Answer | None]()
+
+    @cached_property
+    def _share(self) -> float | None:
+        covered = coverage(self.run).coverage.value
+        return None if covered is None else float(covered)
+
+    def measured(self, question: Question[Answer], name: str) -> list[Measurement]:
+        """What `question` tells under `name`."""
+        if question.name not in self._answers:
+            self._answers[question.name] = question.ask(self.run, self._share)
+        answer = self._answers[question.name]
+        return [] if answer is None else [item for item in answer.measurements if item.name == name]
 
 
 def formula(analyzer: str) -> str:
@@ -93,16 +126,6 @@ def _questions(name: str, question: str) -> list[Question[Answer]]:
         by = f" by {question}" if question else ""
         raise NoEvidence(f"{name} is not computed{by} from one run")
     return asked
-
-
-def _share(run: Run) -> float | None:
-    covered = coverage(run).coverage.value
-    return None if covered is None else float(covered)
-
-
-def _measured(question: Question[Answer], run: Run, share: float | None, name: str) -> list[Measurement]:
-    answer = question.ask(run, share)
-    return [] if answer is None else [item for item in answer.measurements if item.name == name]
 
 
 def _fits(scope: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:

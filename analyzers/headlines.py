@@ -156,7 +156,8 @@ def _steps(brief: Brief) -> list[Headline]:
         text = f"The longest of {num} counted steps took {ratio:.1f} times the median: step {step}{seen}."
     else:
         text = f"One step in a hundred takes {ratio:.1f} times the median or more; the longest was step {step}{seen}."
-    return [Headline(WARNING if ratio >= LONG_TAIL else INFO, text)]
+    is_long = ratio >= LONG_TAIL
+    return [Headline(WARNING if is_long else INFO, text, "stragglers" if is_long else "")]
 
 
 def _waiting(communication: Communication) -> list[Headline]:

@@ -1,8 +1,8 @@
 """Every question that can be asked of a run, and which measurements answer it: what `report` and `explain` go through.
 
-A question is a function (run, coverage) -> its answer, or None where it does not arise. One whose tables have no row is
-not asked, so it costs nothing. `FINDINGS` are asked by the report beside its own sections: they tell verdicts and
-headlines, and each has a command that looks closer. A new analyzer is one line here.
+A question is a function (run, coverage) -> its answer, or None where there is none. `FINDINGS` are asked by the report
+beside its own sections: they tell verdicts and headlines, and each has a command that looks closer; one whose tables
+have no row is not asked, so it costs nothing. A new analyzer is one line here.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from .collectives import collectives
 from .communication import communication
 from .coverage import coverage
 from .devices import devices
+from .exposure import WHOLES, exposure
 from .hang import hang
 from .headline import Headline
 from .host import hosts
@@ -69,10 +70,12 @@ class Question(Generic[_AnswerT_co]):
     answers: tuple[str, ...]
     tables: tuple[str, ...] = ()
 
+    def arises(self, run: Run) -> bool:
+        """Every table that it needs has rows: if not, the answer is that there is nothing to tell."""
+        return all(run.size(table).num_rows for table in self.tables)
+
     def ask(self, run: Run, share: float | None) -> _AnswerT_co | None:
-        """The answer; None where the question does not arise, or the rows do not suffice for it."""
-        if not all(run.size(table).num_rows for table in self.tables):
-            return None
+        """The answer; None where the rows do not suffice for one."""
         try:
             return self.function(run, share)
         except NoEvidence:
@@ -119,9 +122,10 @@ FINDINGS: Final[tuple[Question[Finding], ...]] = (
     Question("hang", hang, ("collective.unfinished",), ("collective", "process")),
     Question("stragglers", _stragglers, ("straggler.",), ("collective", "step")),
     Question("what_if", _what_if, ("straggler.",), ("collective", "span", "step")),
-    Question("collectives", collectives, ("collective.", "network."), ("collective", "process")),
+    Question("collectives", collectives, ("collective.", "network.", "placement."), ("collective", "process")),
     Question("pipeline", pipeline, ("pipeline.",), ("span",)),
     Question("time", times, ("time.", "ratio.")),
+    Question("exposure", exposure, tuple(WHOLES), ("collective",)),
 )
 """What the report asks beside."""
 

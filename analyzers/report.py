@@ -1,7 +1,7 @@
 """The first report: the run in brief, what to know first, communication, phases and the quality of the capture."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from rankscope.schema.measurement import Measurement, Verdict
 
@@ -27,6 +27,9 @@ from .phases import Phases, phases
 from .questions import FINDINGS, Finding
 from .run import Run
 from .storage import Storage, storage
+
+_SAY_ALL: Final = frozenset({"hang"})
+"""Commands whose own headlines say what the sections' headlines that name them would say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,8 @@ def _report(run: Run) -> Report:
     nics, machines, mounts = network(run, share), hosts(run, share), storage(run, share)
     batches, saved = loading(run, share), checkpoints(run, share)
     numbers = numerics(run, share)
-    findings = tuple(finding for question in FINDINGS if (finding := question.ask(run, share)) is not None)
+    asked = [question.ask(run, share) for question in FINDINGS if question.arises(run)]
+    findings = tuple(finding for finding in asked if finding is not None)
     said = [
         *headlines(short, quality, talk, where), *host_headlines(machines, nics), *device_headlines(gpus, held),
         *numerics_headlines(numbers), *input_headlines(batches, saved),
@@ -127,6 +131,7 @@ def _gathered(said: list[Headline], findings: tuple[Finding, ...]) -> tuple[Head
     """All headlines, the worst first. What an analyzer looked at closely, and decided, is not said a second time."""
     found = [item for finding in findings for item in finding.headlines]
     closer = {item.command for item in found if item.confidence is None or item.confidence > UNDECIDED}
+    closer &= _SAY_ALL
     return worst_first([*found, *(item for item in said if not item.command or item.command not in closer)])
 
 

@@ -4,9 +4,10 @@ The value itself: exactly one row says the measurement's scope (in columns named
 not one that says the scope, is the value. Everything else is said to be the analyzer's work on the rows.
 """
 
+import re
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 
@@ -14,16 +15,20 @@ from rankscope.schema.measurement import Measurement
 
 from .run import Row, Run
 
+_DOTTED: Final = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
+
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
     """num_fitting: rows that say the scope; column: the one that holds the value, "" where the analyzer makes it of
-    the rows. problem: why the statement could not be run, else "".
+    the rows. module: the dotted name that stands for a statement where several are needed. problem: why it could not
+    be run.
     """
 
     num_rows: int = 0
     num_fitting: int = 0
     column: str = ""
+    module: str = ""
     problem: str = ""
 
 
@@ -36,6 +41,8 @@ class Reruns:
 
     def result(self, measurement: Measurement) -> StatementResult:
         """What the statement of `measurement` gives."""
+        if _DOTTED.fullmatch(measurement.provenance.statement):
+            return StatementResult(module=measurement.provenance.statement)
         names, rows, problem = self._rows(measurement.provenance.statement)
         if problem:
             return StatementResult(problem=problem)

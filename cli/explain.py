@@ -33,11 +33,11 @@ def command(
     Example: rankscope explain step.duration rankscope-runs/my-run --scope statistic=p99
     """
     wanted = _scope(scope)
-    from rankscope.analyzers.explain import explain
+    from rankscope.analyzers.explain import Explainer
     from rankscope.analyzers.run import Run
 
-    with Run.open(run) as opened:
-        found = explain(opened, name, wanted, question=by, threads=threads)
+    with Run.open(run) as opened, Explainer(opened, threads=threads) as explainer:
+        found = explainer.explain(name, wanted, question=by)
         about = {"run_id": opened.run_id, "address": opened.place.address, "dataset_digest": opened.digest}
         tables = tuple(dict.fromkeys(table for item in found for table in item.measurement.provenance.tables))
         inputs = opened.inputs(tables) if files else ()
@@ -72,7 +72,7 @@ def _as_json(item: "Explained") -> dict[str, Any]:
             "value": None if again is None else again.value, "n": None if again is None else again.n,
             "is_equal": item.is_equal, "threads": item.threads, "is_same_dataset": item.is_same_dataset,
             "statement": {"num_rows": told.num_rows, "num_fitting": told.num_fitting, "column": told.column or None,
-                          "problem": told.problem or None},
+                          "module": told.module or None, "problem": told.problem or None},
         },
     }  # fmt: skip
 

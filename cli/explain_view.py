@@ -31,7 +31,10 @@ def explained_section(found: tuple[Explained, ...], files: tuple[Input, ...] | N
     for item in _analyzers(found):
         parts += [Text(), Text(f"by {item.measurement.provenance.analyzer}", style="bold")]
         parts.append(_lines(_provenance_lines(item, is_one=len(found) == 1)))
-        parts += [_indented("statement", item.measurement.provenance.statement), _indented("formula", _reflowed(item.formula))]
+        parts += [
+            _indented("statement", item.measurement.provenance.statement),
+            _indented("formula", _reflowed(item.formula)),
+        ]
     if files is not None:
         parts += [Text(), Text("files", style="bold"), _files(files)]
     return Group(*parts)
@@ -76,6 +79,8 @@ def _again(item: Explained) -> str:
 
 def _by_statement(item: Explained) -> str:
     told = item.statement
+    if told.module:
+        return f"none alone: {told.module} puts it together from several (formula below)"
     if told.problem:
         return f"could not be run by itself: {told.problem}"
     rows = f"{count(told.num_rows)} row{'' if told.num_rows == 1 else 's'}"
