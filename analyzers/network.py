@@ -62,9 +62,13 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The answer, by node and most bytes first. Empty where no interface was sampled."""
+    """The answer, by node and most bytes first. Empty where no interface was sampled.
+
+    is_inside: all ranks were on one node, so what they sent one another went through no interface.
+    """
 
     interfaces: tuple[Interface, ...]
+    is_inside: bool = False
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -89,7 +93,7 @@ def network(run: Run, coverage: float | None = None) -> Network:
         for row in run.rows(statement(ANALYZER, "nics"))
     ]  # fmt: skip
     found.sort(key=lambda item: (item.node, -int(item.received.value or 0) - int(item.sent.value or 0), item.nic))
-    return Network(tuple(found))
+    return Network(tuple(found), run.rows(statement(ANALYZER, "places")) == [(1,)])
 
 
 def _interface(

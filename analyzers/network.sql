@@ -55,3 +55,7 @@ WITH intervals AS (
 SELECT node, nic, CAST((time_ns - first_ns) * 40 // (last_ns - first_ns + 1) AS BIGINT) AS part,
     CAST(sum(CAST(rx + tx AS HUGEINT)) * 1000000000 // sum(gap_ns) AS BIGINT) AS bytes_per_second
 FROM intervals, bounds WHERE rx >= 0 AND tx >= 0 AND gap_ns > 0 GROUP BY ALL ORDER BY node, nic, part;
+
+-- name: places
+-- On how many nodes the run's ranks were.
+SELECT CAST(count(DISTINCT node) AS BIGINT) FROM process WHERE rank IS NOT NULL;

@@ -16,14 +16,17 @@ from .words import NONE, bar, count, duration, share, size, sparkline
 
 MAX_ROWS: Final = 16
 BAR_COLUMNS: Final = 16
+_INSIDE: Final = "one node: what its ranks send one another goes over loopback or between devices, through no interface"
 
 
 def network_section(network: Network) -> RenderableType | None:
     """Interfaces that carried something, and those that are down; one line if none did, None where none was sampled."""
     if not network.interfaces:
         return None
+    inside = _INSIDE if network.is_inside else ""
     if all(item.received.value == 0 and item.sent.value == 0 for item in network.interfaces):
-        return Text(f"nothing moved on {_listed([item.nic for item in network.interfaces])}", style="dim")
+        nothing = f"nothing moved on {_listed([item.nic for item in network.interfaces])}"
+        return Text(f"{nothing}; {inside}" if inside else nothing, style="dim")
     shown = [item for item in network.interfaces if item.has_traffic or item.received.value is None]
     table = _table("interface", "kind", "link", "received", "sent", "a step: received", "sent", "errors", "over time",
                    right=(3, 4, 5, 6, 7))  # fmt: skip
@@ -32,6 +35,7 @@ def network_section(network: Network) -> RenderableType | None:
     silent = [item.nic for item in network.interfaces if item not in shown]
     notes = [f"without traffic: {', '.join(silent[:MAX_ROWS])}"] if silent else []
     notes += [f"and {len(shown) - MAX_ROWS:,} more"] if len(shown) > MAX_ROWS else []
+    notes += [inside] if inside else []
     return Group(table, *_dim(notes))
 
 

@@ -4,6 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from run_builder import MS, NODE, RunBuilder
 
 from rankscope.analyzers.network import Interface, network
@@ -92,3 +93,14 @@ def test_several_nodes_and_no_sampler(tmp_path: Path) -> None:
     empty = RunBuilder(tmp_path / "empty")
     steps(empty, 0, 1, 2)
     assert found(empty) == ()
+
+
+@pytest.mark.parametrize("other_node, is_inside", [(NODE, True), ("other-1", False)])
+def test_whether_ranks_sent_through_the_interfaces_at_all(tmp_path: Path, other_node: str, is_inside: bool) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for at in (0, 1):
+        reading(build, at, 0, 0)
+    build.entities()
+    build.rows["process", None][1]["node"] = other_node
+    with Run.open(str(build.seal())) as run:
+        assert network(run).is_inside is is_inside
