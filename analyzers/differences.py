@@ -8,6 +8,7 @@ harmless is a confounder, also what only one of the two tells.
 """
 
 import fnmatch
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -43,6 +44,8 @@ _WORDS: Final = {
     "run.pp": "pipeline parallelism", "run.cp": "context parallelism", "run.ep": "expert parallelism",
     "devices.kind": "hardware", "nodes.num_cpus": "CPUs per host",
 }  # fmt: skip
+
+_BATCH_OPTION: Final = re.compile(r"^option\..*(batch|accum|samples|(^|[^a-z])bs($|[^a-z]))", re.IGNORECASE)
 
 Value = str | int | float | bool | None
 
@@ -91,7 +94,7 @@ def _kind(field: str, left: Value, right: Value, sizes: tuple[int | None, int | 
     before, after = sizes
     if before and after and before != after and (one := _number(left)) and (other := _number(right)):
         grows, shrinks = one * after == other * before, one * before == other * after
-        if (field == "run.global_batch" and grows) or (field.startswith("option.") and (grows or shrinks)):
+        if (field == "run.global_batch" and grows) or (_BATCH_OPTION.search(field) and (grows or shrinks)):
             return SCALE
     return kind_of(field)
 

@@ -28,8 +28,9 @@ ASSUMED_NODE: Final = 8
 """Devices of a node, or of an NVLink domain, where the runs do not tell."""
 _LEARNT_FROM: Final = 4.5
 """Longest step, in sizes, from which the constants are learnt."""
-_FLOOR: Final = 0.1
-"""Loss that is always reckoned with in the bracket: a step that cost nothing may be followed by one that does."""
+_FLOOR: Final = 0.05
+"""Loss that is always reckoned with in the bracket: a step that cost nothing may be followed by one that does. Twice as
+much where the last step left a node: what it lost is then not what the next one will."""
 _BENDS: Final = tuple(round(0.3 + 0.05 * step, 2) for step in range(15))
 
 Curve = Sequence[tuple[int, float]]
@@ -38,14 +39,13 @@ Curve = Sequence[tuple[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """bend: share of the last loss that goes on. width: of the bracket; crossing: where the last step left a node."""
+    """bend: share of the last loss that goes on. width: of the bracket, in units of what a step is reckoned to lose."""
 
     bend: float
     width: float
-    crossing: float
 
 
-PUBLIC: Final = Calibration(bend=0.60, width=0.90, crossing=0.91)
+PUBLIC: Final = Calibration(bend=0.60, width=1.19)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ def forecast(curve: Curve, at: int, node_size: int | None = None, calibration: C
     loss, reach = _loss(curve), math.log(at / last)
     carried = throughput * at / last
     value = carried * math.exp(-reach * calibration.bend * max(0.0, loss))
-    crosses = before <= (node_size or ASSUMED_NODE) < last
-    half = (calibration.crossing if crosses else calibration.width) * _spread(reach, loss)
+    crosses = _crosses(curve, node_size)
+    half = calibration.width * _spread(curve, at, node_size)
     first, slowest = curve[0]
     return Forecast(
         at, value, value * math.exp(-half), value * math.exp(half), slowest * at / first, carried,
@@ -120,12 +120,10 @@ def calibrate(series: Iterable[Curve]) -> Calibration:
     losses = [[_missed(known, at, truth, bend) for bend in _BENDS] for found in steps for known, at, truth in found]
     weights = np.array([1 / len(found) for found in steps for _ in found])
     bend = _BENDS[int(np.argmin(weights @ np.abs(np.array(losses))))]
-    scores = [(abs(_missed(known, at, truth, bend)) / _spread(math.log(at / known[-1][0]), _loss(known)),
-               known[-2][0] <= ASSUMED_NODE < known[-1][0])
-              for found in steps for known, at, truth in found]  # fmt: skip
-    width = float(np.quantile([score for score, _ in scores], LEVEL))
-    crossing = float(np.quantile([score for score, crosses in scores if crosses] or [width], LEVEL))
-    return Calibration(bend, round(width, 2), round(max(width, crossing), 2))
+    scores = [
+        abs(_missed(known, at, truth, bend)) / _spread(known, at) for found in steps for known, at, truth in found
+    ]
+    return Calibration(bend, round(float(np.quantile(scores, LEVEL)), 2))
 
 
 def _missed(known: Curve, at: int, truth: float, bend: float) -> float:
@@ -141,8 +139,15 @@ def _loss(curve: Curve) -> float:
     return 1 - math.log(faster / slower) / math.log(last / before)
 
 
-def _spread(reach: float, loss: float) -> float:
-    return reach * (_FLOOR + abs(loss))
+def _spread(curve: Curve, at: int, node_size: int | None = None) -> float:
+    """How far off a forecast may be, before the width that was learnt."""
+    floor = 2 * _FLOOR if _crosses(curve, node_size) else _FLOOR
+    return math.log(at / curve[-1][0]) * (floor + abs(_loss(curve)))
+
+
+def _crosses(curve: Curve, node_size: int | None) -> bool:
+    """The last step left a node."""
+    return curve[-2][0] <= (node_size or ASSUMED_NODE) < curve[-1][0]
 
 
 def _notes(before: int, last: int, node_size: int | None) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ def _complete(
             return None
         values[places[incarnation, step]] = value
         seen += 1
-    return Amount(values, source) if seen == len(places) and seen else None
+    return Amount(values, source) if seen == len(places) and values.any() else None
 
 
 def _tokens(samples: Amount, sequence_length: int | None) -> Amount:

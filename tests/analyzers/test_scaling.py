@@ -1,0 +1,192 @@
+"""Scaling and comparison over runs with known step times: efficiency, grade, confounders, quality, verdicts."""
+
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from run_builder import RunBuilder
+from scaling_series import step_times
+
+from rankscope.analyzers.compare import Comparison, compare
+from rankscope.analyzers.data_coordinates import DataCoordinates
+from rankscope.analyzers.manifest import Manifest
+from rankscope.analyzers.run import Run
+from rankscope.analyzers.scaling import Scaling, scaling_of_runs
+from rankscope.analyzers.scaling_run import ScalingRun, scaling_run
+from rankscope.analyzers.throughput import Amount, Steps
+from rankscope.schema.errors import NoEvidence
+
+MS = 1_000_000
+NUM_STEPS = 60
+MANIFEST = {"versions": {"torch": "2.13.0"}, "command": ["python", "train.py", "--lr", "0.1"],
+            "code": {"commit": "abc"}, "environment": {"NCCL_ALGO": "Ring"}}  # fmt: skip
+
+Artifacts = tuple[dict[str, str | None], ...]
+
+
+def artifact(kind: str, name: str, version: str | None = None, digest: str | None = None) -> dict[str, str | None]:
+    return {"kind": kind, "name": name, "version": version, "digest": digest, "source": None}
+
+
+def make(
+    ranks: int, times: np.ndarray | float, batch: float | None = 64, *, manifest: dict[str, Any] | None = None,
+    artifacts: Artifacts = (), loss: float | None = None, job: str = "train.py", **told: Any,
+) -> ScalingRun:  # fmt: skip
+    """A run of `ranks` ranks as read: `times` in ms, `batch` samples a step over all ranks, `told` columns of run."""
+    series = np.full(NUM_STEPS, float(times)) if isinstance(times, int | float) else times
+    num = len(series)
+    samples = Amount(None, reason="nobody tells") if batch is None else Amount(np.full(num, float(batch)), "told")
+    made_from = Manifest(
+        "", "", {"world_size": ranks, **told}, {}, manifest or MANIFEST,
+        (artifact("code", job, digest="d1"), *artifacts),
+        ({"num_cpus": 4, "memory_bytes": 1, "kernel": "k", "os": "Linux"},), (), (),
+    )  # fmt: skip
+    losses = np.full(num, loss) if loss is not None else np.empty(0)
+    return ScalingRun(
+        "run", f"run-{next(_NUMBERS)}", "digest", ranks, ranks, 1, made_from,
+        Steps(tuple((0, step) for step in range(num)), series * MS, samples, Amount(None, reason="none"),
+              DataCoordinates({rank: rank for rank in range(ranks)})),
+        {"rest": float(series.mean() * MS) if num else None}, losses,
+        np.arange(1, num + 1) * float(batch or 0) if loss is not None else np.empty(0), None, 1.0,
+    )  # fmt: skip
+
+
+_NUMBERS = count()
+
+
+def written(folder: Path, ranks: int, times: list[float], batch: int) -> ScalingRun:
+    """The same from the files of a run, whose first step is left out."""
+    builder = RunBuilder(folder, folder.name, ranks)
+    for rank in range(ranks):
+        start = 0
+        for step, length in enumerate([50.0, *times]):
+            end = start + int(length * MS)
+            builder.fact("step", rank, step=step, start_ns=start, end_ns=end, boundary="explicit",
+                         samples=batch // ranks)  # fmt: skip
+            builder.fact("metric", rank, step=step, time_ns=end, name="loss", value=1.0 + rank)
+            start = end
+    builder.entities()
+    builder.rows["run", None][-1].update(manifest=json.dumps(MANIFEST))
+    builder.add("artifact", kind="code", name="train.py", digest="d1")
+    builder.seal()
+    with Run.open(str(builder.root)) as run:
+        return scaling_run(run)
+
+
+def efficiency(found: Scaling) -> list[float]:
+    return [pytest.approx(size.efficiency.value) for size in found.sizes]
+
+
+def test_strong_scaling_by_hand() -> None:
+    found = scaling_of_runs([make(1, 100.0), make(2, 60.0), make(4, 40.0)])
+    assert (found.mode, found.metric) == ("strong", "samples")
+    assert efficiency(found) == [1.0, 100 / (60 * 2), 100 / (40 * 4)]
+    assert [size.throughput for size in found.sizes] == pytest.approx([640, 64 / 0.06, 1600])
+
+
+def test_weak_scaling_by_hand() -> None:
+    found = scaling_of_runs([make(1, 100.0, 16), make(2, 110.0, 32), make(4, 125.0, 64)])
+    assert found.mode == "weak"
+    assert efficiency(found) == [1.0, 100 / 110, 100 / 125]
+    assert found.losses[-1].extra_ns == pytest.approx(25 * MS)
+
+
+def test_the_grade_needs_repeats_and_nothing_else_that_differs() -> None:
+    once = [make(1, 100.0), make(2, 60.0)]
+    found = scaling_of_runs(once)
+    assert found.grade == "mostly controlled"
+    assert "only one run at size 1, 2" in found.grade_reasons[0]
+    assert scaling_of_runs([*once, make(1, 101.0), make(2, 61.0)]).grade == "controlled"
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"precision": "bf16"}, "precision"),
+        ({"artifacts": (artifact("dependency", "torch", "2.14.1"),)}, "torch version"),
+        ({"artifacts": (artifact("dataset", "corpus", digest="other"),)}, "dataset corpus"),
+        ({"manifest": {**MANIFEST, "command": ["python", "train.py", "--lr", "0.2"]}}, "option --lr"),
+        ({"manifest": {**MANIFEST, "environment": {"NCCL_ALGO": "Tree"}}}, "NCCL ALGO"),
+        ({"batch": 96}, "global batch"),
+    ],
+)
+def test_every_planted_confounder_is_named(change: dict[str, Any], name: str) -> None:
+    known = (artifact("dataset", "corpus", digest="one"), artifact("dependency", "torch", "2.13.0"))
+    plain: dict[str, Any] = {"precision": "fp32", "artifacts": known}
+    if "artifacts" in change:
+        kept = [item for item in plain["artifacts"] if item["kind"] != change["artifacts"][0]["kind"]]
+        change = {**change, "artifacts": (*kept, *change["artifacts"])}
+    runs = [make(1, 100.0, **plain), make(1, 100.0, **plain), make(2, 60.0, **{**plain, **change}),
+            make(2, 60.0, **{**plain, **change})]  # fmt: skip
+    found = scaling_of_runs(runs)
+    assert found.grade == "confounded"
+    assert name in {item.name for item in found.confounders}
+    assert name in found.grade_reasons[0]
+    compared = compare(make(2, 60.0, **plain), make(2, 50.0, **{**plain, **change}))
+    assert compared.verdict == "not comparable"
+    assert name in compared.text
+
+
+def test_options_that_follow_from_the_size_are_no_confounder() -> None:
+    def told(batch: int) -> dict[str, Any]:
+        return {"manifest": {**MANIFEST, "command": ["python", "train.py", f"--batch-per-rank={batch}"]}}
+
+    found = scaling_of_runs([make(1, 100.0, **told(64)), make(2, 60.0, **told(32))])
+    assert found.grade == "mostly controlled"
+
+
+def test_runs_that_tell_no_samples_are_not_comparable() -> None:
+    found = scaling_of_runs([make(1, 100.0, None), make(2, 60.0, None)])
+    assert found.grade == "not comparable"
+    assert all(size.efficiency.value is None and size.efficiency.reason for size in found.sizes)
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    with pytest.raises(NoEvidence, match="at least two sizes"):
+        scaling_of_runs([make(2, 60.0), make(2, 61.0)])
+    with pytest.raises(NoEvidence, match="different jobs"):
+        scaling_of_runs([make(1, 100.0), make(2, 100.0, job="other.py")])
+    with pytest.raises(NoEvidence, match="different jobs"):
+        compare(make(2, 100.0), make(2, 100.0, job="other.py"))
+    with pytest.raises(NoEvidence, match="no counted step"):
+        scaling_of_runs([make(1, np.empty(0)), make(2, 60.0)])
+
+
+def test_the_same_from_files(tmp_path: Path) -> None:
+    one = written(tmp_path / "one", 1, [100.0] * 20, 64)
+    two = written(tmp_path / "two", 2, [60.0] * 20, 64)
+    found = scaling_of_runs([one, two])
+    assert (found.mode, found.grade) == ("strong", "mostly controlled")
+    assert efficiency(found) == [1.0, 100 / 120]
+    assert two.batch == 64
+    assert list(two.loss) == [1.5] * 20
+    assert two.loss_samples[-1] == 20 * 64
+    assert compare(one, two).verdict == "not comparable", "the number of ranks differs"
+
+
+def test_loss_at_equal_samples_needs_three_seeds() -> None:
+    seeds = [make(1, 100.0, loss=value) for value in (1.00, 1.02, 0.98)]
+    fine = scaling_of_runs([*seeds, make(2, 60.0, loss=1.01)])
+    worse = scaling_of_runs([*seeds, make(2, 60.0, loss=1.30)])
+    few = scaling_of_runs([*seeds[:2], make(2, 60.0, loss=1.01)])
+    assert fine.quality is not None and fine.quality.holds is True
+    assert worse.quality is not None and worse.quality.holds is False
+    assert few.quality is not None and few.quality.holds is None
+
+
+def test_the_same_code_twice_is_no_difference_in_95_of_100() -> None:
+    runs = [make(1, step_times(seed, 100.0)) for seed in range(200)]
+    verdicts = [compare(*runs[2 * pair : 2 * pair + 2]).verdict for pair in range(100)]
+    assert verdicts.count("no difference") >= 95
+
+
+def test_a_planted_gain_is_found_with_its_size() -> None:
+    found: Comparison = compare(make(2, step_times(1, 100.0, 0.02)), make(2, step_times(2, 90.0, 0.02)))
+    assert found.verdict == "faster"
+    ratio = next(item.ratio for item in found.quantities if item.name == "samples per second")
+    assert ratio.interval is not None
+    assert ratio.interval.low <= 100 / 90 <= ratio.interval.high
+    assert compare(make(2, step_times(2, 90.0, 0.02)), make(2, step_times(1, 100.0, 0.02))).verdict == "slower"
