@@ -69,7 +69,10 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """One late operation: its floor, the late rank's arrival and those of the others, by process."""
+    """One late operation: its floor, the late rank's arrival and those of the others, by process.
+
+    own_ns: own lateness after the median of the others, as what they did is compared with the median, too.
+    """
 
     key: int
     floor_ns: int
@@ -136,7 +139,9 @@ def _window(
     proc, until = members[rank]
     peers = [member for member in members if member in others] or [member for member in members if member != rank]
     near = sorted(peers, key=lambda member: (abs(member - rank), member))[:MAX_PEERS]
-    return _Window(*late, proc, until, dict(members[member] for member in near))
+    usual = median_low([members[member][1] for member in near])
+    key, floor, own = late
+    return _Window(key, floor, max(0, min(own, until - usual)), proc, until, dict(members[member] for member in near))
 
 
 def _longer(run: Run, windows: list[_Window]) -> dict[str, int]:

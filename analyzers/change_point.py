@@ -21,7 +21,7 @@ MIN_SHIFT: Final = 0.10
 MIN_SCORE: Final = 5.0
 """Standard errors: the largest of a few hundred splits of pure noise stays below 4."""
 MAX_CHANGES: Final = 7
-_DEVIATION: Final = 1.4826
+DEVIATION: Final = 1.4826
 """Standard deviation over median absolute deviation, of a normal distribution."""
 _PULLED_IN: Final = 3.0
 Floats = NDArray[np.float64]
@@ -75,13 +75,14 @@ def change_point(series: Floats, scale: float) -> Change | None:
 def _judged(values: Floats, row: int, column: int, scale: float) -> Change | None:
     before, after = values[:row], values[row:]
     shift = float(np.median(after) - np.median(before))
-    noise = _DEVIATION * max(_spread(before), _spread(after))
+    noise = DEVIATION * max(spread(before), spread(after))
     error = noise * float(np.sqrt(1 / len(before) + 1 / len(after)))
     score = abs(shift) / error if error else float("inf")
     return Change(row, column, shift, score) if abs(shift) >= MIN_SHIFT * scale and score >= MIN_SCORE else None
 
 
-def _spread(values: Floats) -> float:
+def spread(values: Floats) -> float:
+    """The median absolute deviation from the median."""
     return float(np.median(np.abs(values - np.median(values))))
 
 
@@ -91,7 +92,7 @@ def _pulled_in(series: Floats) -> Floats:
     The quartiles, not the median: of a series with two levels these are the levels.
     """
     low, high = np.quantile(series, (0.2, 0.8), axis=0, method="nearest")
-    spread = _DEVIATION * np.minimum(
+    spread = DEVIATION * np.minimum(
         np.median(np.abs(series - low), axis=0), np.median(np.abs(series - high), axis=0)
     )  # fmt: skip
     return np.clip(series, low - _PULLED_IN * spread, high + _PULLED_IN * spread)

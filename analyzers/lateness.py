@@ -3,19 +3,20 @@
 arrival = max(begin, end of the group's operation before): what is queued behind its predecessor has not been late.
 wait of a rank = last arrival (over those on which causality makes others wait) - its own arrival; of several operations
 in flight each instant is charged once, to the one that the rank came to first, so waits never exceed the time. lateness
-of a rank = its arrival after the median arrival of those who wait; inherited = what it waited in other groups since the
-group's last operation, beyond what the median rank waited (at most the lateness); own = the rest. Example (ranks 0, 1
-and 2, 3 share tensors; 0, 2 and 1, 3 share data; rank 0 takes 30 ms longer): rank 1 waits 30 ms for rank 0, then both
-come 30 ms late to 2 and 3; rank 0's 30 ms are own, rank 1's 30 ms inherited.
+of a rank = its arrival after the first arrival of those who wait; inherited = what it waited in other groups since the
+group's last operation, beyond what the first rank waited (at most the lateness); own = the rest. Of operations in
+flight together only the first counts, and what a rank falls back further behind it. Example (ranks 0, 1 and 2, 3 share
+tensors; 0, 2 and 1, 3 share data; rank 0 takes 30 ms longer): rank 1 waits 30 ms for rank 0, then both come 30 ms late
+to 2 and 3; rank 0's 30 ms are own, rank 1's 30 ms inherited.
 
 blame: the waits charged to an operation fall on its last rank; its inherited share goes on, operation by operation, to
 whoever caused it (`MAX_PASSES` times at most). Over all ranks blame = waits, to the nanosecond.
 
 Ends known by poll are only upper bounds: there an operation counts as over when the last member began it, so that a
 delay between the buckets of one backward pass is still seen. Stages of a pipeline are not meant to arrive together:
-between them lateness is only inherited. It cannot see: operations of which a member left no row,
-and on accelerators those of which only the launch is known. Everything is SQL; what comes out has a row per step and
-rank. Beyond `MAX_ROWS` operations blocks of steps are drawn evenly, which `stride` tells.
+between them lateness is only inherited. It cannot see: operations of which a member left no row, and on accelerators
+those of which only the launch is known. Everything is SQL; what comes out has a row per step and rank. Beyond
+`MAX_ROWS` operations blocks of steps are drawn evenly, which `stride` tells.
 """
 
 from dataclasses import dataclass

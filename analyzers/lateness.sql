@@ -38,33 +38,40 @@ WHERE c.seq IS NOT NULL AND c.issued_ns IS NOT NULL AND c.rank IS NOT NULL
 -- Operations of which every member left a begin on the common clock. floor: nobody arrives before its predecessor in the group was over: at
 -- the latest begin of any before it, or when the last one was seen to end. Ends on devices that do not coincide were matched wrongly.
 -- is_level: its members are to arrive together. Those of different pipeline stages, or of a transfer, are not: they only inherit.
+-- flight: counts up where all came after the floor; until then somebody had it queued behind others in flight.
 CREATE OR REPLACE TEMP TABLE _late_operation AS
 WITH matched AS (
-    SELECT incarnation, team, pair, seq, op, min(kind) AS kind, min(step) AS step, max(begin_ns) AS last_begin_ns, min(end_ns) AS first_end_ns,
-        min(kind) <> 'pair' AND count(DISTINCT stage) <= 1 AS is_level
+    SELECT incarnation, team, pair, seq, op, min(kind) AS kind, min(step) AS step, min(begin_ns) AS first_begin_ns, max(begin_ns) AS last_begin_ns,
+        min(end_ns) AS first_end_ns, min(kind) <> 'pair' AND count(DISTINCT stage) <= 1 AS is_level
     FROM _late_row GROUP BY incarnation, team, pair, seq, op
     HAVING count(*) = max(size) AND count(DISTINCT proc) = max(size) AND count(begin_ns) = max(size) AND max(size) > 1
         AND bool_or(is_cause) AND bool_or(is_waiter)
         AND (NOT bool_and(is_device) OR min(kind) <> 'all' OR count(end_ns) < count(*)
-            OR max(end_ns) - min(end_ns) <= {error_ns} + max(begin_ns) - min(begin_ns)))
-SELECT row_number() OVER (ORDER BY incarnation, step, last_begin_ns, team, pair, seq, op) AS operation, *,
+            OR max(end_ns) - min(end_ns) <= {error_ns} + max(begin_ns) - min(begin_ns))),
+floored AS (SELECT row_number() OVER (ORDER BY incarnation, step, last_begin_ns, team, pair, seq, op) AS operation, *,
     greatest(max(last_begin_ns) OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
         lag(first_end_ns) OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op)) AS floor_ns
-FROM matched;
+    FROM matched)
+SELECT *, count(*) FILTER (floor_ns IS NULL OR first_begin_ns >= floor_ns)
+    OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op ROWS UNBOUNDED PRECEDING) AS flight
+FROM floored;
 
 -- name: arrivals
--- Each rank's arrival.
+-- Each rank's arrival. most: the lateness that it can have there: how much later than the first it began, beyond what it was later already
+-- at others in flight with this one.
 CREATE OR REPLACE TEMP TABLE _late_arrival AS
 SELECT o.operation, o.incarnation, o.step, o.team, o.pair, o.is_level, r.proc, r.rank, r.is_cause, r.is_waiter,
-    greatest(r.begin_ns, coalesce(o.floor_ns, r.begin_ns)) AS arrival_ns
+    greatest(r.begin_ns, coalesce(o.floor_ns, r.begin_ns)) AS arrival_ns, CASE WHEN o.kind = 'all' THEN greatest(0, r.begin_ns - o.first_begin_ns
+        - coalesce(max(r.begin_ns - o.first_begin_ns) OVER (PARTITION BY o.incarnation, o.team, o.pair, o.flight, r.proc ORDER BY o.operation
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)) END AS most_ns
 FROM _late_row r JOIN _late_operation o ON o.incarnation = r.incarnation AND o.team = r.team AND o.pair = r.pair AND o.seq = r.seq AND o.op = r.op;
 
 -- name: last
--- The arrival that ended the waiting, whose it was (the lowest rank's among equals), and the median arrival of those who wait.
+-- The arrival that ended the waiting, whose it was (the lowest rank's among equals), and the first arrival of those who wait.
 CREATE OR REPLACE TEMP TABLE _late_last AS
 SELECT operation, max(arrival_ns) FILTER (is_cause) AS last_ns,
     arg_max(rank, CAST(arrival_ns AS HUGEINT) * 1048576 - rank) FILTER (is_cause) AS culprit,
-    quantile_disc(arrival_ns, 0.5) FILTER (is_waiter) AS middle_ns
+    min(arrival_ns) FILTER (is_waiter) AS first_ns
 FROM _late_arrival GROUP BY operation;
 
 -- name: waits
@@ -72,7 +79,7 @@ FROM _late_arrival GROUP BY operation;
 -- that the rank blocks on. waited: its waits in all since the operation before in the same group, which it left together with the others.
 CREATE OR REPLACE TEMP TABLE _late_wait AS
 WITH waiting AS (
-    SELECT a.*, l.culprit, l.middle_ns, CASE WHEN a.is_waiter THEN greatest(l.last_ns, a.arrival_ns) ELSE a.arrival_ns END AS until_ns
+    SELECT a.*, l.culprit, l.first_ns, CASE WHEN a.is_waiter THEN greatest(l.last_ns, a.arrival_ns) ELSE a.arrival_ns END AS until_ns
     FROM _late_arrival a JOIN _late_last l ON l.operation = a.operation),
 charged AS (
     SELECT *, row_number() OVER own AS turn,
@@ -80,18 +87,18 @@ charged AS (
     FROM waiting WINDOW own AS (PARTITION BY incarnation, proc ORDER BY arrival_ns, operation)),
 added AS (
     SELECT *, CAST(sum(wait_ns) OVER (PARTITION BY incarnation, proc ORDER BY turn ROWS UNBOUNDED PRECEDING) AS BIGINT) AS sum_ns FROM charged)
-SELECT operation, incarnation, step, team, pair, is_level, proc, rank, is_cause, is_waiter, arrival_ns, culprit, middle_ns, turn, wait_ns,
+SELECT operation, incarnation, step, team, pair, is_level, proc, rank, is_cause, is_waiter, arrival_ns, most_ns, culprit, first_ns, turn, wait_ns,
     sum_ns - wait_ns - coalesce(lag(sum_ns) OVER same, 0) AS waited_ns, coalesce(lag(turn) OVER same, 0) AS since_turn
 FROM added WINDOW same AS (PARTITION BY incarnation, proc, team, pair ORDER BY turn);
 
 -- name: shares
--- Lateness after the median arrival, and the part of it that the rank inherited: what it waited elsewhere meanwhile, beyond what the rank
--- in the middle waited.
+-- Lateness after the first arrival, and the part of it that the rank inherited: what it waited elsewhere meanwhile, beyond what the first
+-- rank waited.
 CREATE OR REPLACE TEMP TABLE _late_share AS
-SELECT w.*, CASE WHEN w.is_cause THEN greatest(0, w.arrival_ns - w.middle_ns) ELSE 0 END AS lateness_ns,
-    least(CASE WHEN w.is_cause THEN greatest(0, w.arrival_ns - w.middle_ns) ELSE 0 END, greatest(0, w.waited_ns - m.waited_ns)) AS inherited_ns
+SELECT w.*, CASE WHEN w.is_cause THEN least(w.most_ns, greatest(0, w.arrival_ns - w.first_ns)) ELSE 0 END AS lateness_ns,
+    least(lateness_ns, greatest(0, w.waited_ns - m.waited_ns)) AS inherited_ns
 FROM _late_wait w JOIN (
-    SELECT operation, min(waited_ns) AS waited_ns FROM _late_wait WHERE is_waiter AND arrival_ns = middle_ns GROUP BY operation) m
+    SELECT operation, min(waited_ns) AS waited_ns FROM _late_wait WHERE is_waiter AND arrival_ns = first_ns GROUP BY operation) m
     ON m.operation = w.operation;
 
 -- name: edges

@@ -12,7 +12,6 @@ come; device time: the waits of all ranks that fall on the named ones, inherited
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from .evidence import Evidence
 from .groups import ranks_in_words
 from .headline import Headline, verdict_headline
 from .imbalance import COMPUTATION, MIN_COST_UNTOLD, Imbalance, imbalance, lost
-from .late_ranks import BETWEEN, CHRONICALLY, MIN_STEPS, ONCE, SINCE, Finding, excess, late_ranks
+from .late_ranks import BETWEEN, CHRONICALLY, MIN_STEPS, ONCE, SINCE, Finding, excess, late_ranks, wilson
 from .lateness import Ints, Lateness, Step, lateness
 from .run import Run
 from .statements import statement
@@ -33,7 +32,6 @@ ANALYZER: Final = "stragglers"
 STRAGGLER, SET, IMBALANCE, NOTHING = "straggler", "straggler_set", "imbalance", "nothing"
 MAX_ALONE: Final = 4
 """Ranks late together without a common place that are looked into one by one."""
-_Z: Final = 1.96
 _TABLES: Final = ("collective", "step", "process", "process_group")
 _STATEMENT: Final = "rankscope.analyzers.lateness.lateness"
 
@@ -245,15 +243,9 @@ def _confidence(late: Lateness, finding: Finding, coverage: float | None) -> flo
     if finding.when == ONCE:
         sure = 1 - finding.margin_ns / (2 * max(1, finding.cost_ns))
     else:
-        sure = _wilson(finding.share, finding.rows[1] - finding.rows[0])
+        sure = wilson(finding.share, finding.rows[1] - finding.rows[0])
     matched = late.num_matched / late.num_operations
     return round(sure * min(matched, 1.0 if coverage is None else coverage), 3)
-
-
-def _wilson(share: float, number: int) -> float:
-    """Lower end of the 95 % interval of a share. Example: 35 of 35 give 0.901."""
-    z2 = _Z * _Z / number
-    return (share + z2 / 2 - _Z * sqrt(share * (1 - share) / number + z2 / (4 * number))) / (1 + z2)
 
 
 def _by_computation(run: Run, late: Lateness) -> Imbalance | None:
@@ -275,11 +267,13 @@ def _by_computation(run: Run, late: Lateness) -> Imbalance | None:
 
 
 def _uneven(late: Lateness, uneven: Imbalance, coverage: float | None) -> Verdict:
+    what = f"the ranks' {uneven.by} differ from step to step and who has more comes late"
     how = f"correlation {uneven.strength:.2f}"
     if uneven.by == COMPUTATION:
-        how = f"it explains {100 * uneven.strength:.0f} % of the lateness"
-    text = (f"the ranks' {uneven.by} differ from step to step and who has more comes late ({how}): nobody to name; "
-            f"the latest of each step costs {100 * uneven.share:.0f} % of the time")  # fmt: skip
+        what = "computation takes longer on one rank, then on another"
+        how = f"that explains {100 * uneven.strength:.0f} % of the lateness"
+    cost = f"the latest of each step costs {100 * uneven.share:.0f} % of the time"
+    text = f"{what} ({how}): nobody to name; {cost}"
     evidence = ({"table": "step", "predicate": "left_out IS NULL"}, {"table": "collective", "predicate": "true"})
     sure = round(min(1.0, uneven.strength) * (1.0 if coverage is None else coverage), 3)
     return Verdict(IMBALANCE, (), text, sure, cost_ns=float(uneven.cost_ns), evidence=evidence)
@@ -289,7 +283,7 @@ def _nothing(late: Lateness, coverage: float | None) -> Verdict:
     cost, share = lost(late)
     text = (f"no rank stands out in {len(late.steps)} counted steps: whoever comes last in a step costs "
             f"{100 * share:.1f} % of the time, and the ranks take turns")  # fmt: skip
-    sure = round(_wilson(1.0, len(late.steps)) * (1.0 if coverage is None else coverage), 3)
+    sure = round(wilson(1.0, len(late.steps)) * (1.0 if coverage is None else coverage), 3)
     return Verdict(
         NOTHING, (), text, sure, cost_ns=float(cost), evidence=({"table": "collective", "predicate": "true"},)
     )

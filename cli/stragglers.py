@@ -25,7 +25,7 @@ def command(
 
     Example: rankscope stragglers rankscope-runs/my-run
     """
-    from rankscope.analyzers.stragglers import stragglers
+    from rankscope.analyzers.stragglers import NOTHING, stragglers
     from rankscope.analyzers.what_if import what_if
 
     with opened(run) as asked:
@@ -35,6 +35,7 @@ def command(
         raise NoEvidence(f"{run}: {found.reason}; nor does a row tell its pipeline stage and role for a replay")
     replayed_verdicts = () if replayed is None or replayed.verdict is None else (replayed.verdict,)
     verdicts = (*replayed_verdicts, *found.verdicts)
+    verdicts = tuple(verdict for verdict in verdicts if verdict.kind != NOTHING) or verdicts[:1]
     if json:
         measurements = (*(() if replayed is None else replayed.measurements), *found.measurements)
         asked.print_json(measurements, verdicts, reason=found.reason)
@@ -46,4 +47,4 @@ def command(
             print_drawn(what_if_section(replayed))
         if replayed is None or found.lateness.num_matched:
             print_drawn(stragglers_section(found))
-    return int(fail_on_findings and any(verdict.kind != "nothing" for verdict in verdicts))
+    return int(fail_on_findings and any(verdict.kind != NOTHING for verdict in verdicts))

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rankscope.analyzers.groups import ranks_in_words
+from rankscope.analyzers.imbalance import COMPUTATION
 from rankscope.analyzers.late_ranks import ONCE, Floats, excess
 from rankscope.analyzers.stragglers import NOTHING, Straggler, Stragglers
 
@@ -25,6 +26,7 @@ _MEANINGS: Final = {
     "cpu_contention": "waiting for a CPU", "page_faults": "page faults", "throttle": "its device is throttled",
     "compute": "computation takes longer there", "network": "network",
 }  # fmt: skip
+_EVEN: Final = "sort or pack the samples so that all ranks get as many tokens in each step"
 _NEXT: Final = {
     "data": "compare that rank's input with another's: its shard, its mount (`rankscope report`), its loader workers",
     "gc": "call gc.freeze() after setup, or collect at the same step on all ranks (gc.disable(), then gc.collect())",
@@ -100,7 +102,8 @@ def _nobody(found: Stragglers) -> list[RenderableType]:
     style = "" if verdict.kind == NOTHING else "bold yellow"
     drawn: list[RenderableType] = [Text(f"{verdict.kind}: {verdict.text}", style=style)]
     if verdict.kind != NOTHING:
-        advice = "sort or pack the samples so that all ranks get as many tokens in each step"
+        told = found.imbalance is not None and found.imbalance.by != COMPUTATION
+        advice = _EVEN if told else f"{_EVEN}; if they do, see what else runs on the hosts"
         drawn += [_line("costs", f"{duration(verdict.cost_ns)} of training"), _line("do next", advice)]
     late = excess(found.lateness).max(axis=1)
     return [*drawn, *_plot(late, found.lateness.steps[0].step, found.lateness.steps[-1].step)]
