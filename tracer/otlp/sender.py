@@ -57,7 +57,8 @@ class Sender:
             self._is_over = True
             self._condition.notify()
         self._thread.join(max(0.0, deadline_s - time.monotonic()))
-        self._reasons.remove()
+        if not self._thread.is_alive():  # one that is left behind goes on being quiet
+            self._reasons.remove()
 
     def _work(self) -> None:
         try:
