@@ -9,6 +9,7 @@ from .words import NONE, bar, count, duration, share, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
     from rankscope.analyzers.collectives import Collectives, OperationClass
     from rankscope.analyzers.listed import Operation
@@ -18,6 +19,7 @@ MAX_CLASSES: Final = 24
 MAX_RANKS: Final = 16
 MAX_REASONS: Final = 8
 BAR_COLUMNS: Final = 18
+GROUP_COLUMNS: Final = 28
 _WAIT, _TRANSFER = "░", "█"
 
 
@@ -27,7 +29,8 @@ def collectives_section(found: "Collectives", operations: "Sequence[Operation]" 
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(line.text, style="bold") for line in found.headlines]
-    parts += [Text(), *_where(found)] if found.classes else [Text(f"{NONE}  no collective was recorded")]
+    parts += [Text()] if parts else []
+    parts += _where(found) if found.classes else [Text(f"{NONE}  no collective was recorded")]
     if found.caused:
         parts += [Text(), Text("Who was waited for", style="bold"), *_caused(found)]
     if found.placement:
@@ -49,13 +52,14 @@ def _where(found: "Collectives") -> "list[RenderableType]":
         "group", "operation", "size", "times", "wait p50", "p99", "transfer p50", "p99", "end skew", "busbw", "",
         left=("group", "operation"),
     )  # fmt: skip
+    table.columns[0].max_width = GROUP_COLUMNS
     most = max((_rank_time(item) for item in found.classes), default=0)
     for item in found.classes[:MAX_CLASSES]:
         group = item.group.label if item.group is not None else f"{item.num_groups} x {item.group_kind}"
         speed = _value(item.busbw, "p50")
         table.add_row(
-            Text(group), item.op, _size_class(item.size_class), _times(item), _time(item.wait, "p50"),
-            _time(item.wait, "p99"), _time(item.transfer, "p50"), _time(item.transfer, "p99"),
+            Text(group, no_wrap=True, overflow="ellipsis"), item.op, _size_class(item.size_class), _times(item),
+            _time(item.wait, "p50"), _time(item.wait, "p99"), _time(item.transfer, "p50"), _time(item.transfer, "p99"),
             _time(item.end_skew, "p50"), NONE if speed is None else f"{size(speed)}/s", _share_bar(item, most),
         )  # fmt: skip
     rest = len(found.classes) - MAX_CLASSES
@@ -68,13 +72,15 @@ def _rank_time(item: "OperationClass") -> int:
     return item.wait_ns + item.transfer_ns * (item.size or 1)
 
 
-def _share_bar(item: "OperationClass", most: int) -> str:
+def _share_bar(item: "OperationClass", most: int) -> "Text":
     """Waiting and transfer of one class, over all ranks, in proportion to the class with most."""
+    from rich.text import Text
+
     if not most:
-        return ""
+        return Text()
     total = round(_rank_time(item) / most * BAR_COLUMNS)
     waiting = round(item.wait_ns / most * BAR_COLUMNS)
-    return _WAIT * waiting + _TRANSFER * (total - waiting)
+    return Text.assemble((_WAIT * waiting, "yellow"), (_TRANSFER * (total - waiting), "cyan"))
 
 
 def _times(item: "OperationClass") -> str:
@@ -102,7 +108,8 @@ def _caused(found: "Collectives") -> "list[RenderableType]":
     table = new_table("rank", "others waited", "share", "was last", "", left=())
     for item in ranked[:MAX_RANKS]:
         part = int(item.value or 0) / total if total else 0.0
-        table.add_row(str(item.scope["rank"]), duration(int(item.value or 0)), share(part), f"{count(item.n)} times",
+        times = f"{count(item.n)} time{'' if item.n == 1 else 's'}"
+        table.add_row(str(item.scope["rank"]), duration(int(item.value or 0)), share(part), times,
                       Text(bar(part, BAR_COLUMNS), style="cyan"))  # fmt: skip
     note = "sums over all other ranks; only where the ends coincide closely enough to say who was last"
     rest = len(ranked) - MAX_RANKS
