@@ -20,6 +20,7 @@ COMMANDS = {
     "query": ["query", "{run}", "SELECT 1"],
     "seal": ["seal", "{run}"],
     "verify": ["verify", "{run}"],
+    "collectives": ["collectives", "{run}"],
     "export": ["export", "otlp", "{run}"],
 }
 AS_NOBODY = """
