@@ -15,21 +15,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
+from rankscope.schema.measurement import Interval, Measurement, Verdict
 
-from .clock_bounds import RATE_DIVISOR, UNBOUNDED_NS, Bounds, Ints, bounds, joined
-from .clock_fit import EXACT, UNKNOWN, Window, correction, fit, with_errors
-from .clock_rows import Ends, Host, Reading, read_ends, read_hosts, read_readings
+from .clock_fit import LEVEL
+from .clock_rows import read_hosts
+from .clock_ties import HostClock, clocks_of
+from .evidence import Evidence
+from .headline import INFO, WARNING, Headline
 from .run import Run
 
 ANALYZER: Final = "clocks"
-BY_OPERATIONS, BY_CAUSALITY, BY_WALL_CLOCK, NOT_TIED = "operations", "causality", "wall clock", "none"
-CONTRADICTION: Final = "its operations contradict each other: what was matched does not belong together"
-VETOED: Final = "causality excludes the estimate at times: the error was raised to what it excludes"
-ENOUGH: Final = 32
-"""Ends seen at once that suffice to leave those seen late aside."""
+STATEMENT: Final = "rankscope.analyzers.clocks.clocks"
+CAVEATS: Final = ("a delay that one host always has in seeing an end is not told from its clock; the bound holds it",)
+NO_ERROR: Final = "nothing tells how wrong its offset is"
+NO_BOUND: Final = "no operation of which causality is known on both sides"
+NO_DRIFT: Final = "too few operations to tell a drift"
 _KEPT: Final = "alignment"
-Readings = dict[str, list[Reading]]
 _TABLE: Final = (
     "CREATE OR REPLACE TEMP TABLE clock_correction (boot_id VARCHAR, from_ns BIGINT, until_ns BIGINT, "
     "offset_ns BIGINT, drift_ppb BIGINT, error_ns BIGINT)"
@@ -39,28 +40,6 @@ _ALIGNED: Final = (
     "// 1000000000 FROM clock_correction c WHERE c.boot_id = boot AND t >= c.from_ns AND t < c.until_ns)"
 )
 _SAME: Final = "CREATE OR REPLACE TEMP MACRO aligned_ns(boot, t) AS t"
-
-
-@dataclass(frozen=True, slots=True)
-class HostClock:
-    """One host. how: what its offset stands on. bound: how far the truth may lie below and above the estimate, ns.
-
-    num_operations: ends that the estimate is made of. reason: why something of it is not known.
-    """
-
-    host: Host
-    windows: tuple[Window, ...]
-    how: str
-    num_operations: int = 0
-    bound: tuple[int, int] | None = None
-    observed: tuple[int, int] | None = None
-    reason: str = ""
-
-    @property
-    def error_ns(self) -> int | None:
-        """The largest error of the windows in which there are operations."""
-        known = [window.error_ns for window in self.windows if window.error_ns is not None]
-        return max(known, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +80,7 @@ def align(run: Run) -> Alignment:
     known = run.kept.get(_KEPT)
     if isinstance(known, Alignment):
         return known
-    hosts = read_hosts(run)
-    found = Alignment(_clocks(run, hosts) if len(hosts) > 1 else tuple(_exact(host) for host in hosts))
+    found = Alignment(clocks_of(run, read_hosts(run)))
     _leave(run, found)
     run.kept[_KEPT] = found
     return found
@@ -119,131 +97,91 @@ def _leave(run: Run, found: Alignment) -> None:
     run.rows(_SAME if found.is_one_host else _ALIGNED)
 
 
-def _exact(host: Host) -> HostClock:
-    return HostClock(host, (EXACT,), "it is the reference", bound=(0, 0))
+@dataclass(frozen=True, slots=True)
+class ClockAnswer:
+    """One host: its clock, and what is measured of it. drift: mean over what was observed, host against reference."""
+
+    clock: HostClock
+    offset: Measurement
+    error: Measurement
+    drift: Measurement
+    bound: Measurement
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All of them."""
+        return self.offset, self.error, self.drift, self.bound
 
 
-def _clocks(run: Run, hosts: tuple[Host, ...]) -> tuple[HostClock, ...]:
-    """All hosts: those that end operations together with a host already tied first, then what else ties one."""
-    ends, readings = read_ends(run, hosts), read_readings(run)
-    tied: dict[int, HostClock] = {0: _exact(hosts[0])}
-    pending = list(range(1, len(hosts)))
-    while pending:
-        found = _next(pending, tied, hosts, ends, readings)
-        if found is None:
-            break
-        pending.remove(found.host.number)
-        tied[found.host.number] = found
-    reason = "no operation and no clock reading ties this host to the others"
-    return tuple(tied.get(host.number) or HostClock(host, (UNKNOWN,), NOT_TIED, reason=reason) for host in hosts)
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The answer: the hosts, that of rank 0 first."""
+
+    hosts: tuple[ClockAnswer, ...]
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All of them, host by host."""
+        return tuple(item for host in self.hosts for item in host.measurements)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """None: a clock that is off is nobody's fault."""
+        return ()
+
+    @property
+    def headlines(self) -> tuple[Headline, ...]:
+        """Hosts whose times cannot be compared; else, with several, how well they can."""
+        return tuple(_headlines(self.hosts))
 
 
-def _next(
-    pending: list[int], tied: dict[int, HostClock], hosts: tuple[Host, ...], ends: Ends, readings: Readings
-) -> HostClock | None:
-    for by_operations in (True, False):
-        for number in pending:
-            for parent in dict.fromkeys(
-                (*(() if by_operations else (0,)), *sorted(ends.neighbours(number) & tied.keys()))
-            ):
-                clock = _tie(hosts[number], tied[parent], ends, readings, by_operations)
-                if clock is not None:
-                    return clock
-    return None
-
-
-def _tie(host: Host, parent: HostClock, ends: Ends, readings: Readings, by_operations: bool) -> HostClock | None:
-    """`host` on the clock of the reference, by way of `parent`; None if that cannot be."""
-    if parent.error_ns is None:
+def clocks(run: Run, coverage: float | None = None) -> Clocks | None:
+    """The clocks of the run's hosts; None where no process told its host."""
+    found = align(run)
+    if not found.hosts:
         return None
-    pair = ends.pair(host.number, parent.host.number)
-    moved = correction(pair.their_end, parent.windows)
-    chosen = pair.has_end & (pair.quality > 0)
-    if np.count_nonzero(chosen) < ENOUGH:
-        chosen = pair.has_end
-    if by_operations != bool(chosen.any()):
-        return None
-    limits = _bounds(host, parent, pair.sources_and_sinks(lambda times: correction(times, parent.windows)), readings)
-    if by_operations:
-        windows = fit(pair.own_end[chosen], (pair.own_end - (pair.their_end - moved))[chosen])
-        observed = int(pair.own_end[chosen].min()), int(pair.own_end[chosen].max())
-        return _judged(host, parent, windows, int(np.count_nonzero(chosen)), observed, limits)
-    return _middle(host, parent, limits)
+    told = Evidence(
+        run, ANALYZER, STATEMENT, ("collective", "process", "process_group", "clock"), coverage,
+        window="from the first to the last operation that ties the host",
+        caveats=() if found.is_one_host else CAVEATS,
+    )  # fmt: skip
+    return Clocks(tuple(_answer(told, clock) for clock in found.hosts))
 
 
-def _bounds(host: Host, parent: HostClock, causal: tuple[Ints, Ints, Ints], readings: Readings) -> tuple[Bounds, int]:
-    """The bounds of `host` on the corrected clock of `parent`, and how many of their times are operations'."""
-    theirs = readings.get(parent.host.boot_id, [])
-    told = [item for reading in readings.get(host.boot_id, []) for item in _reading_bounds(reading, parent, theirs)]
-    outer = np.array(told, np.int64).reshape(-1, 3)
-    times, low, high = joined([causal, (outer[:, 0], outer[:, 1], outer[:, 2])])
-    return bounds(times, low, high), len(causal[0])
+def _answer(told: Evidence, clock: HostClock) -> ClockAnswer:
+    """Offset and drift at the middle of what was observed, the largest error, the widest bound."""
+    scope, num = {"node": clock.host.node}, clock.num_operations
+    offset, error, reason = clock.offset_ns, clock.error_ns, clock.reason or NO_ERROR
+    within = None if offset is None or error is None else Interval(offset - error, offset + error, LEVEL, clock.how)
+    bound, limits = None, None
+    if clock.bound is not None and offset is not None:
+        bound = clock.bound[1] - clock.bound[0]
+        limits = Interval(offset + clock.bound[0], offset + clock.bound[1], 1.0, "causality")
+    return ClockAnswer(
+        clock,
+        told.measurement(
+            "clock.offset", offset, scope, num, interval=within, reason="" if offset is not None else reason
+        ),
+        told.measurement("clock.error", error, scope, num, reason="" if error is not None else reason),
+        told.measurement("clock.drift", clock.drift, scope, num, reason="" if clock.drift is not None else NO_DRIFT),
+        told.measurement(
+            "clock.bound", bound, scope, num, interval=limits, reason="" if bound is not None else NO_BOUND
+        ),
+    )
 
 
-def _reading_bounds(reading: Reading, parent: HostClock, theirs: list[Reading]) -> Iterator[tuple[int, int, int]]:
-    """(time, low, high) by a round trip to the parent, and by both kernels' wall clocks."""
-    time = reading.monotonic_ns
-    if (
-        reading.round_trip_ns is not None
-        and reading.peer_ns is not None
-        and reading.peer_boot_id == parent.host.boot_id
-    ):
-        ahead = time - (reading.peer_ns - _moved(reading.peer_ns, parent))
-        yield time, ahead - reading.round_trip_ns, ahead
-    if reading.error_ns is None:
-        return
-    nearest = min((item for item in theirs if item.error_ns is not None),
-                  key=lambda item: abs(item.wall_ns - reading.wall_ns), default=None)  # fmt: skip
-    if nearest is not None:
-        apart = reading.wall_ns - nearest.wall_ns
-        ahead = time - (nearest.monotonic_ns - _moved(nearest.monotonic_ns, parent)) - apart
-        error = reading.error_ns + (nearest.error_ns or 0) + abs(apart) // RATE_DIVISOR
-        yield time, ahead - error, ahead + error
+def _headlines(hosts: tuple[ClockAnswer, ...]) -> Iterator[Headline]:
+    lost = [host.clock for host in hosts if host.clock.error_ns is None]
+    for clock in lost[:1]:
+        others = f" (and {len(lost) - 1} more hosts)" if len(lost) > 1 else ""
+        what = f"Times of {clock.host.name}{others} cannot be compared with those of rank 0's host"
+        yield Headline(WARNING, f"{what}: {clock.reason or NO_ERROR}.", ANALYZER)
+    known = [host.clock.error_ns for host in hosts if host.clock.error_ns is not None]
+    if len(hosts) > 1 and len(known) > 1:
+        worst = sum(sorted(known)[-2:])
+        text = f"Times of {len(known)} hosts are compared with an error of at most {_us(worst)}."
+        yield Headline(INFO, text, ANALYZER)
 
 
-def _moved(time_ns: int, clock: HostClock) -> int:
-    return int(correction(np.array([time_ns], np.int64), clock.windows)[0])
-
-
-def _judged(
-    host: Host, parent: HostClock, windows: tuple[Window, ...], num: int, observed: tuple[int, int],
-    limits: tuple[Bounds, int],
-) -> HostClock:  # fmt: skip
-    """The estimate beside its hard bound: an error smaller than what causality excludes is raised to that."""
-    limit, num_causal = limits
-    inherited = parent.error_ns or 0
-    estimate = correction(limit.times, windows)
-    low, high = limit.low - estimate, limit.high - estimate
-    excluded = max(0, int(low.max(initial=0)), -int(high.min(initial=0)))
-    if limit.num_impossible:
-        return HostClock(host, with_errors(windows, lambda _: None), BY_OPERATIONS, num, None, observed, CONTRADICTION)
-    known = with_errors(windows, lambda error: max(error, excluded) + inherited)
-    inside = (limit.times >= observed[0]) & (limit.times <= observed[1]) if num_causal else np.ones(len(low), np.bool_)
-    bound = _bound(low[inside], high[inside], parent)
-    return HostClock(host, known, BY_OPERATIONS, num, bound, observed, VETOED if excluded else "")
-
-
-def _middle(host: Host, parent: HostClock, limits: tuple[Bounds, int]) -> HostClock | None:
-    """Where nothing ends together: the middle of what causality and the kernels allow, half its width as the error."""
-    limit, num_causal = limits
-    if not limit.is_two_sided or limit.num_impossible:
-        return None
-    windows = fit(limit.times, limit.low + (limit.high - limit.low) // 2)
-    estimate = correction(limit.times, windows)
-    low, high = limit.low - estimate, limit.high - estimate
-    half = max(int(-low.min()), int(high.max()))
-    known = with_errors(windows, lambda _: half + (parent.error_ns or 0))
-    how = BY_CAUSALITY if num_causal else BY_WALL_CLOCK
-    observed = int(limit.times[0]), int(limit.times[-1])
-    return HostClock(host, known, how, num_causal, _bound(low, high, parent), observed)
-
-
-def _bound(low: Ints, high: Ints, parent: HostClock) -> tuple[int, int] | None:
-    if (
-        parent.bound is None
-        or not len(low)
-        or int(low.min()) < -UNBOUNDED_NS // 2
-        or int(high.max()) > UNBOUNDED_NS // 2
-    ):
-        return None
-    return int(low.min()) + parent.bound[0], int(high.max()) + parent.bound[1]
+def _us(nanoseconds: int) -> str:
+    return f"{nanoseconds / 1e6:.2f} ms" if nanoseconds >= 1_000_000 else f"{nanoseconds / 1e3:.0f} us"

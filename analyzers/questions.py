@@ -90,6 +90,12 @@ def _coverage(run: Run, _: float | None) -> Answer:
     return coverage(run)
 
 
+def _clocks(run: Run, share: float | None) -> Finding | None:
+    from .clocks import clocks  # loads numpy
+
+    return clocks(run, share)
+
+
 def _stragglers(run: Run, share: float | None) -> Finding | None:
     from .stragglers import stragglers  # loads numpy
 
@@ -123,6 +129,7 @@ FINDINGS: Final[tuple[Question[Finding], ...]] = (
     Question("stragglers", _stragglers, ("straggler.",), ("collective", "step")),
     Question("what_if", _what_if, ("straggler.",), ("collective", "span", "step")),
     Question("collectives", collectives, ("collective.", "network.", "placement."), ("collective", "process")),
+    Question("clocks", _clocks, ("clock.",), ("collective", "process")),
     Question("pipeline", pipeline, ("pipeline.",), ("span",)),
     Question("time", times, ("time.", "ratio.")),
     Question("exposure", exposure, tuple(WHOLES), ("collective",)),

@@ -18,8 +18,8 @@ from .command_line import HELP, HelpWanted, parameters, parse
 
 COMMANDS: Final = (
     "run", "doctor", "report", "checkpoints", "runs", "query", "schema", "manifest", "seal", "verify", "prune",
-    "import", "time", "hang", "pipeline", "stragglers", "collectives", "synth", "explain", "diff",
-    "compare", "scale", "export",
+    "import", "time", "hang", "pipeline", "stragglers", "collectives", "clocks", "synth", "explain", "diff",
+    "compare", "scale", "efficiency", "export",
 )  # fmt: skip
 """Each is a module of this package with a function `command`, whose docstring is the help."""
 _MODULES: Final = {"import": "import_"}

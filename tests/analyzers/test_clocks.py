@@ -9,7 +9,8 @@ import pytest
 from run_builder import BOOT_ID, MS, WORLD, RunBuilder
 
 from rankscope.analyzers.clock_fit import correction
-from rankscope.analyzers.clocks import BY_CAUSALITY, BY_OPERATIONS, BY_WALL_CLOCK, NOT_TIED, align
+from rankscope.analyzers.clock_ties import BY_CAUSALITY, BY_OPERATIONS, BY_WALL_CLOCK, NOT_TIED
+from rankscope.analyzers.clocks import align
 from rankscope.analyzers.run import Run
 
 OTHER = "22222222-bbbb"

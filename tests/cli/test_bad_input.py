@@ -17,11 +17,14 @@ from run_builder import healthy_run
 COMMANDS = {
     "report": ["report", "{run}"],
     "report --json": ["report", "{run}", "--json"],
+    "report --save": ["report", "{run}", "--save"],
+    "explain": ["explain", "step.count", "{run}"],
     "query": ["query", "{run}", "SELECT 1"],
     "seal": ["seal", "{run}"],
     "verify": ["verify", "{run}"],
-    "collectives": ["collectives", "{run}"],
     "export": ["export", "otlp", "{run}"],
+    "clocks": ["clocks", "{run}"],
+    "collectives": ["collectives", "{run}"],
 }
 AS_NOBODY = """
 import contextlib, io, json, os, sys
@@ -36,6 +39,8 @@ good, lines = sys.argv[1], json.loads(sys.argv[2])
 for command in ("report", "verify", "seal", "runs"):  # loads everything while the libraries can be read
     capture([command, good])
 capture(["query", good, "SELECT 1"])
+capture(["explain", "step.count", good])
+capture(["clocks", good])
 capture(["report", "missing"])
 capture(["export", "otlp", "missing"])
 if os.geteuid() == 0:
