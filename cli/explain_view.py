@@ -106,8 +106,8 @@ def _provenance_lines(item: Explained, *, is_one: bool) -> Iterator[tuple[str, s
 
 
 def _quality(told: Provenance, caveats: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    yield "coverage", NONE if told.coverage is None else f"{told.coverage!r} of the rows are there"
-    yield "timing", told.timing_source or "not a matter of time, or as each row says"
+    yield "coverage", NONE if told.coverage is None else f"{share(told.coverage, 2)} of the rows are there"
+    yield "timing", told.timing_source or "as the rows say (column timing_source), where times matter"
     yield "clock error", "one clock, or not compared" if told.clock_error_ns is None else duration(told.clock_error_ns)
     yield "caveats", "; ".join(caveats) or "none"
 
@@ -145,7 +145,7 @@ def _lines(pairs: Iterable[tuple[str, str]]) -> RenderableType:
 
 
 def _indented(name: str, text: str) -> RenderableType:
-    return Group(Text(name, style="dim"), Padding(Text(text), (0, 0, 0, 4), expand=False))
+    return Group(Text(name, style="dim"), Padding(Text(text.strip()), (0, 0, 0, 4), expand=False))
 
 
 def _reflowed(text: str) -> str:
