@@ -28,7 +28,9 @@ _OTHER: Final = re.compile(r".*(Memcpy|Memset|dma|Sync)|Stream Wait Event|cuda\w
 class HtaTrace:
     """The events of one rank with a category and a duration, in file order. Times in microseconds.
 
-    stream: `NO_STREAM` on the host. classes: of the names (`class_of`). step: ordinal of a ProfilerStep event, -1 else.
+    Those that no rule asks for (of the host, without a correlation, no step) may be left out. has_fractions: of any
+    event. stream: `NO_STREAM` on the host. classes: of the names (`class_of`). step: ordinal of a ProfilerStep event,
+    -1 else.
     """
 
     rank: int
@@ -38,6 +40,7 @@ class HtaTrace:
     correlation: Numbers
     classes: Numbers
     step: Numbers
+    has_fractions: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def class_of(name: str) -> int:
 
 def breakdowns(traces: list[HtaTrace]) -> list[Breakdown]:
     """HTA's breakdown of each rank that has device work. Which steps there are is a matter of all ranks together."""
-    steps = {int(step) for trace in traces for step in np.unique(trace.step[trace.step >= 0])}
+    steps = {step for trace in traces for step in trace.step[trace.step >= 0].tolist()}
     found = []
     for trace in sorted(traces, key=lambda trace: trace.rank):
         start, end = _whole(trace)
@@ -93,7 +96,7 @@ def union(start: Floats, end: Floats) -> float:
 def _whole(trace: HtaTrace) -> tuple[Floats, Floats]:
     """Begin and end, cut inwards to whole microseconds if any time is a fraction."""
     start, end = trace.start, trace.start + trace.duration
-    if np.any(start % 1) or np.any(trace.duration % 1):
+    if trace.has_fractions:
         return np.ceil(start), np.floor(end)
     return start, end
 
@@ -103,7 +106,7 @@ def _before_the_last_step(trace: HtaTrace, start: Floats) -> Mask:
     if not len(steps):
         return np.ones(len(start), np.bool_)
     is_host = (trace.stream == NO_STREAM) & (start < steps.max())
-    kept = np.unique(trace.correlation[is_host])
+    kept = trace.correlation[is_host]
     return np.isin(trace.correlation, kept[kept > 0])
 
 

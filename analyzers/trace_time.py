@@ -80,7 +80,7 @@ def _rows(rank: int, pieces: list[DeviceActivities]) -> Iterable[tuple[Any, ...]
         np.concatenate([getattr(item, name) for item in pieces]) for name in ("start", "end", "device")
     )
     classes = np.concatenate([_classes(item) for item in pieces])
-    labels = {int(number): f"device {number}" if number >= 0 else "" for number in np.unique(device)}
+    labels = {number: f"device {number}" if number >= 0 else "" for number in set(device.tolist())}
     for number, label in sorted(labels.items(), key=lambda pair: pair[1]):
         mine = device == number
         yield 0, rank, label, *_parts(start[mine], end[mine], classes[mine]), int(mine.sum())

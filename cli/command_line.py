@@ -78,7 +78,6 @@ def parse(words: Sequence[str], expected: Sequence[Parameter]) -> dict[str, Any]
 
 def _parameter(name: str, hint: Any, default: Any) -> Parameter:
     told = next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Argument | Option)), None)
-    told = told or _of_typer(hint)
     if told is None:
         raise TypeError(f"parameter {name} of a command declares neither Argument nor Option")
     kind = get_args(hint)[0]
@@ -87,18 +86,6 @@ def _parameter(name: str, hint: Any, default: Any) -> Parameter:
     is_list = get_origin(kind) is list
     names = told.names if isinstance(told, Argument) or told.names else (f"--{name.replace('_', '-')}",)
     return Parameter(name, names, get_args(kind)[0] if is_list else kind, is_list, default, told)
-
-
-def _of_typer(hint: Any) -> Argument | Option | None:
-    """The same, declared with typer."""
-    for item in getattr(hint, "__metadata__", ()):
-        if hasattr(item, "param_decls"):
-            names = [name for name in (item.default, *(item.param_decls or ())) if isinstance(name, str)]
-            if type(item).__name__ == "ArgumentInfo":
-                return Argument(metavar=item.metavar or "", help=item.help or "")
-            return Option(*names, metavar=item.metavar or "", help=item.help or "", envvar=item.envvar or "",
-                          min=item.min, max=item.max)  # fmt: skip
-    return None
 
 
 def _take_option(word: str, left: list[str], options: dict[str, Parameter], given: dict[str, list[Any]]) -> None:

@@ -60,7 +60,7 @@ def _read(path: str, ranks: "RankMap") -> "tuple[int | None, HtaTrace]":
     return rank, HtaTrace(
         rank or 0, np.array(raw.start), np.array(raw.duration), np.array(raw.stream, np.int64),
         np.array(raw.correlation, np.int64), classes[names] if len(names) else names,
-        steps[names] if len(names) else names,
+        steps[names] if len(names) else names, raw.has_fractions,
     )  # fmt: skip
 
 

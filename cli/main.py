@@ -19,7 +19,7 @@ from .command_line import HELP, HelpWanted, parameters, parse
 COMMANDS: Final = (
     "run", "doctor", "report", "checkpoints", "runs", "query", "schema", "manifest", "seal", "verify", "prune",
     "import", "time", "hang", "pipeline", "stragglers", "collectives", "clocks", "synth", "explain", "diff",
-    "compare", "scale", "efficiency", "export",
+    "compare", "scale", "efficiency", "check", "flops", "export",
 )  # fmt: skip
 """Each is a module of this package with a function `command`, whose docstring is the help."""
 _MODULES: Final = {"import": "import_"}
@@ -44,15 +44,13 @@ def run(arguments: list[str]) -> int:
         return status
     except RankscopeError as error:
         return _one_line(str(error))
+    except BadUsage as error:
+        return _usage(str(error), arguments)
     except (BrokenPipeError, SystemExit):  # rich leaves by SystemExit when the reader of a pipe has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception as error:
-        if isinstance(error, BadUsage) or hasattr(error, "format_message"):  # the latter: typer's
-            return _usage(getattr(error, "format_message", error.__str__)(), arguments)
-        raise
 
 
 def _run(arguments: list[str]) -> int:

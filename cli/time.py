@@ -16,7 +16,8 @@ def command(
     """Print the share of compute, exposed communication, exposed copies, other work and idle time of each rank.
 
     Of traces, imported or not, the device's timeline is divided exactly; of live runs the counted steps, as the host
-    saw them. Traces are a file (json, json.gz) or a folder with one for each rank.
+    saw them. Traces are a file (json, json.gz) or a folder with one for each rank; once imported, communication is also
+    told by mesh dimension and operation.
 
     Example: rankscope time rankscope-runs/my-run
     """

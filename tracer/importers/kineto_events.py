@@ -11,7 +11,6 @@ Source: the Chrome trace event format; pytorch/kineto output_json.cpp.
 
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -20,6 +19,8 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from rankscope.schema.errors import UnreadableFile
+
+from .inflating import InflateError, new_inflater
 
 CHUNK_BYTES: Final = 1 << 20
 MAX_HEADER_BYTES: Final = 64 << 20
@@ -270,7 +271,7 @@ class TraceFile(Generic[E]):
                 start = file.read(_READ_BYTES)
 
     def _inflated(self, file: Any, data: bytes) -> Iterator[bytes]:
-        stream = zlib.decompressobj(31)
+        stream = new_inflater()
         try:
             while data:
                 self.num_read += len(data)
@@ -278,11 +279,11 @@ class TraceFile(Generic[E]):
                     piece = data[at : at + _INFLATE_BYTES]
                     while piece:
                         if stream.eof:  # several gzip members in a row
-                            stream = zlib.decompressobj(31)
+                            stream = new_inflater()
                         yield stream.decompress(piece, CHUNK_BYTES)
                         piece = stream.unused_data if stream.eof else stream.unconsumed_tail
                 data = file.read(_READ_BYTES)
-        except zlib.error as error:
+        except InflateError as error:
             self.damage.notes.append(f"the gzip data are damaged ({error})")
             return
         if not stream.eof:

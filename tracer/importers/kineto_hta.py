@@ -35,6 +35,8 @@ class HtaEvent(msgspec.Struct, gc=False):
 class RawEvents:
     """Events with a category and a duration, without those of category Trace; times in microseconds, as doubles.
 
+    Those without a stream and a correlation that are no step are left out: nothing asks for them but has_fractions,
+    which says whether any time, of them too, is not a whole microsecond.
     names: each once; name: its position there. rank_told, rank_in_metadata: None where the trace does not tell.
     """
 
@@ -47,6 +49,7 @@ class RawEvents:
     rank_told: int | None = None
     rank_in_metadata: int | None = None
     num_skipped: int = 0
+    has_fractions: bool = False
 
     def step_of(self, name: str) -> int:
         """The number of a profiled step by its name; -1 for any other name."""
@@ -65,15 +68,25 @@ def read_events(path: str) -> RawEvents:
 
 
 def _add(found: RawEvents, events: list[HtaEvent]) -> None:
+    if not found.has_fractions:
+        found.has_fractions = any(event.ts % 1 or (event.dur or 0.0) % 1 for event in events)
+    if found.rank_told is None:
+        told = (global_rank(event.args) for event in events if event.name == PARAMETERS and event.args)
+        found.rank_told = next((rank for rank in told if rank is not None), None)
+    events = [event for event in events if _is_asked_for(event)]
     names, arguments = found.names, [event.args or _NOTHING_TOLD for event in events]
     found.start.extend([event.ts for event in events])
     found.duration.extend([event.dur or 0.0 for event in events])
     found.stream.extend([_number(item.stream) for item in arguments])
     found.correlation.extend([_number(item.correlation) for item in arguments])
     found.name.extend([names.setdefault(str(event.name), len(names)) for event in events])
-    if found.rank_told is None:
-        told = (global_rank(event.args) for event in events if event.name == PARAMETERS and event.args)
-        found.rank_told = next((rank for rank in told if rank is not None), None)
+
+
+def _is_asked_for(event: HtaEvent) -> bool:
+    told = event.args
+    if told is not None and (told.stream is not None or told.correlation is not None):
+        return True
+    return str(event.name).startswith(STEP_PREFIX)
 
 
 def _number(value: Any) -> int:
