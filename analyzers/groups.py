@@ -9,6 +9,9 @@ from .statements import statement
 _MESH: Final = "mesh_"
 """What torch's DeviceMesh puts before the names of its dimensions."""
 
+_NO_DESCRIPTION: Final = "undefined"
+"""What torch says of a group without a description."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -80,5 +83,6 @@ def _label(
 ) -> str:
     if dimension == "world" or (size and size == world and dimension in (None, "other")):
         return "world"
-    name = dimension if dimension not in (None, "other") else (description or "group")
+    said = description if description != _NO_DESCRIPTION else None
+    name = dimension if dimension not in (None, "other") else (said or "group")
     return f"{name} [{ranks_in_words(members)}]" if members else str(name)

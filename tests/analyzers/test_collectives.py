@@ -242,6 +242,42 @@ def test_the_statement_of_a_measurement_gives_its_numbers(tmp_path: Path) -> Non
             assert run.rows(found.statement(name)) == found.rows(name)
 
 
+def _on_two_hosts(folder: Path, shift: int, drift_ppm: int = 0) -> Path:
+    """Two ranks on two hosts, 60 operations, rank 1 5 ms late for every third; its clock is `shift` ms ahead."""
+    build = RunBuilder(folder)
+
+    def told(rank: int, moment_ns: int) -> int:
+        return moment_ns + (shift * MS + moment_ns * drift_ppm // 1_000_000 if rank else 0)
+
+    for seq in range(60):
+        begin = 1000 * MS + 20 * seq * MS
+        for rank in (0, 1):
+            issued = told(rank, begin + (5 * MS if rank and seq % 3 == 0 else seq % 2 * MS // 10))
+            ended = told(rank, begin + 8 * MS)
+            build.collective(rank, seq, 0, None, 0, issued_ns=issued, wait_begin_ns=issued, wait_end_ns=ended,
+                             completed_ns=ended, timing_source="wait")  # fmt: skip
+    build.entities()
+    for row in build.rows["process", None]:
+        row["boot_id"], row["node"] = f"boot-{row['rank']}", f"host-{row['rank']}"
+    return build.seal()
+
+
+@pytest.mark.parametrize(("shift", "drift_ppm"), [(0, 0), (50, 0), (-7_000, 20)])
+def test_hosts_whose_clocks_differ_are_aligned(shift: int, drift_ppm: int, tmp_path: Path) -> None:
+    run = _on_two_hosts(tmp_path / "run", shift, drift_ppm)
+    with Run.open(str(run)) as opened:
+        matching_ = matched(opened)
+        found = listed(matching_, 1 << 62)
+    error = matching_.error_ns
+    assert 0 < error < MS // 4 and len(found) == 60
+    for one in found:
+        late = 5 * MS if one.seq % 3 == 0 else one.seq % 2 * MS // 10
+        first = one.seq % 2 * MS // 10
+        answer = late - first if one.seq % 3 == 0 else 0
+        assert abs(one.wait_ns - answer) <= error and one.end_skew_ns is not None and one.end_skew_ns <= error
+        assert one.last_rank == (1 if one.seq % 3 == 0 else None)
+
+
 def _built(folder: Path, seed: int, *, shuffle: bool = False, pieces: int = 1, renamed: bool = False) -> Path:
     """Random operations of four ranks; the rows in any order, in several files, with ranks swapped pairwise."""
     random_, build = random.Random(seed), RunBuilder(folder, world_size=4)
