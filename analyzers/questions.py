@@ -108,6 +108,12 @@ def _what_if(run: Run, share: float | None) -> Finding | None:
     return what_if(run, share)
 
 
+def _efficiency(run: Run, share: float | None) -> Answer:
+    from .efficiency import efficiency  # loads numpy
+
+    return efficiency(run, share)
+
+
 SECTIONS: Final[tuple[Question[Answer], ...]] = (
     Question("coverage", _coverage, ("capture.",)),
     Question("brief", brief, ("step.", "numerics.skipped_steps")),
@@ -136,5 +142,9 @@ FINDINGS: Final[tuple[Question[Finding], ...]] = (
 )
 """What the report asks beside."""
 
+OTHERS: Final[tuple[Question[Answer], ...]] = (
+    Question("efficiency", _efficiency, ("throughput.", "efficiency.", "cost.", "energy.sample")),
+)
+"""What has a command of its own and no place in the report."""
 
-QUESTIONS: Final[tuple[Question[Answer], ...]] = (*SECTIONS, *FINDINGS)
+QUESTIONS: Final[tuple[Question[Answer], ...]] = (*SECTIONS, *FINDINGS, *OTHERS)

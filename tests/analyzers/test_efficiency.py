@@ -1,0 +1,144 @@
+"""Throughput, MFU, goodput, energy and cost by hand; what lacks an input is none with a reason."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_builder import NODE, RunBuilder
+
+from rankscope.analyzers.data_coordinates import data_coordinates
+from rankscope.analyzers.efficiency import Efficiency, Target, efficiency
+from rankscope.analyzers.peaks import peak_of
+from rankscope.analyzers.run import Run
+from rankscope.schema.measurement import Measurement
+
+MS = 1_000_000
+NUM_STEPS = 21
+"""The first is left out; each takes 100 ms."""
+
+
+def built(root: Path, ranks: int = 2, samples: int | None = 8, groups: Any = (), **told: Any) -> RunBuilder:
+    """Steps of 100 ms, `samples` of each rank; `told` are columns of table run."""
+    builder = RunBuilder(root, "run-1", ranks)
+    for rank in range(ranks):
+        for step in range(NUM_STEPS):
+            end = (step + 1) * 100 * MS
+            builder.fact("step", rank, step=step, start_ns=end - 100 * MS, end_ns=end, boundary="explicit",
+                         samples=samples, tokens=None if samples is None else 10 * samples)  # fmt: skip
+            builder.fact("metric", rank, step=step, time_ns=end, name="loss", value=3.0 - 0.1 * step)
+    builder.entities()
+    builder.rows["run", None][-1].update(told)
+    for number, (members, dimension) in enumerate(groups):
+        builder.group(f"group-{number}", members, dimension)
+    return builder
+
+
+def answer(builder: RunBuilder, *targets: str) -> Efficiency:
+    builder.seal()
+    with Run.open(str(builder.root)) as run:
+        return efficiency(run, 1.0, tuple(Target.parse(text) for text in targets))
+
+
+def value(found: Efficiency, name: str) -> Measurement:
+    return next(item for item in found.measurements if item.name == name)
+
+
+def test_throughput_and_goodput_by_hand(tmp_path: Path) -> None:
+    found = answer(built(tmp_path / "run"))
+    assert value(found, "throughput.samples").value == pytest.approx(2 * 8 / 0.1)
+    assert value(found, "throughput.tokens").value == pytest.approx(20 * 8 / 0.1)
+    assert value(found, "throughput.goodput").value == pytest.approx(20 * 8 / 0.1)
+    assert value(found, "throughput.samples").n == NUM_STEPS - 1
+
+
+def test_ranks_of_one_tensor_group_count_once(tmp_path: Path) -> None:
+    groups = (([0, 1], "tp"), ([2, 3], "tp"))
+    assert value(answer(built(tmp_path / "run", 4, groups=groups)), "throughput.samples").value == pytest.approx(160)
+
+
+def test_an_unknown_group_makes_throughput_none(tmp_path: Path) -> None:
+    found = value(answer(built(tmp_path / "run", 4, groups=(([0, 1], None),))), "throughput.samples")
+    assert found.value is None
+    assert "no known mesh dimension" in found.reason
+
+
+def test_a_declared_layout_decides(tmp_path: Path) -> None:
+    builder = built(tmp_path / "run", 4, groups=(([0, 1], None),), dp=4)
+    builder.seal()
+    with Run.open(str(builder.root)) as run:
+        assert data_coordinates(run).num == 4
+
+
+def test_samples_are_those_of_the_declared_batch_where_nobody_tells(tmp_path: Path) -> None:
+    found = answer(built(tmp_path / "run", samples=None, global_batch=32, sequence_length=100))
+    assert value(found, "throughput.samples").value == pytest.approx(320)
+    assert value(found, "throughput.tokens").value == pytest.approx(32_000)
+    silent = value(answer(built(tmp_path / "silent", samples=None)), "throughput.samples")
+    assert silent.value is None
+    assert "rankscope.step(samples=...)" in silent.reason
+
+
+def test_mfu_by_hand_and_refused_above_one(tmp_path: Path) -> None:
+    found = answer(built(tmp_path / "run", flops_per_token=6e9, flops_source="declared", peak_flops=1e13))
+    assert value(found, "efficiency.mfu").value == pytest.approx(1600 * 6e9 / (2 * 1e13))
+    assert "1,600 tokens/s" in found.formula
+    refused = value(answer(built(tmp_path / "much", flops_per_token=6e9, peak_flops=1e12)), "efficiency.mfu")
+    assert refused.value is None
+    assert "above 1" in refused.reason
+
+
+def test_counted_recomputation_is_called_hfu(tmp_path: Path) -> None:
+    told = {"flops_per_sample": 1e9, "flops_source": "counted", "peak_flops": 1e13, "activation_checkpointing": "full"}
+    assert answer(built(tmp_path / "run", **told)).utilisation_name == "HFU"
+
+
+@pytest.mark.parametrize(
+    ("told", "missing"),
+    [
+        ({"peak_flops": 1e13}, "FLOPs"),
+        ({"flops_per_token": 1e9}, "peak"),
+        ({"flops_per_token": 1e9, "peak_flops": 1e13, "samples": None}, "nobody tells the samples"),
+    ],
+)
+def test_mfu_without_an_input_says_which(tmp_path: Path, told: dict[str, Any], missing: str) -> None:
+    found = value(answer(built(tmp_path / "run", **told)), "efficiency.mfu")
+    assert found.value is None
+    assert missing in found.reason
+
+
+def test_the_peak_comes_from_the_name_of_the_device(tmp_path: Path) -> None:
+    builder = built(tmp_path / "run", flops_per_token=6e9, precision="bf16")
+    builder.add("device", device_uuid="GPU-1", node=NODE, name="NVIDIA H100 80GB HBM3")
+    found = answer(builder)
+    assert value(found, "efficiency.mfu").value == pytest.approx(1600 * 6e9 / (2 * 989.4e12))
+    assert peak_of("NVIDIA H100 PCIe") == 756e12
+    assert peak_of("NVIDIA H1000") is None
+
+
+def test_cost_and_energy_by_hand(tmp_path: Path) -> None:
+    builder = built(tmp_path / "run", price_per_device_hour=2.0)
+    for reading in range(3):
+        builder.add("device_sample", 0, node=NODE, device_uuid="GPU-1", time_ns=reading * 1000 * MS,
+                    energy_joules=100.0 + 420.0 * reading)  # fmt: skip
+    builder.add("device", device_uuid="GPU-1", node=NODE, name="a GPU")
+    found = answer(builder)
+    assert value(found, "cost.run").value == pytest.approx(2 * NUM_STEPS * 0.1 / 3600 * 2.0)
+    assert value(found, "energy.step").value == pytest.approx(840 / NUM_STEPS)
+    assert value(found, "energy.sample").value == pytest.approx(840 / NUM_STEPS / 16)
+
+
+def test_without_price_and_devices_cost_and_energy_are_none(tmp_path: Path) -> None:
+    found = answer(built(tmp_path / "run"))
+    assert value(found, "cost.run").value is None
+    assert "price" in value(found, "cost.run").reason
+    assert value(found, "energy.sample").reason == "no device was sampled"
+
+
+def test_time_to_a_target(tmp_path: Path) -> None:
+    found = answer(built(tmp_path / "run"), "loss <= 2.05", "loss<=0", "accuracy>=1")
+    reached, never, unknown = found.targets
+    assert reached.value == 11 * 100 * MS, "step 10 has 2.0"
+    assert never.value is None and "not reached" in never.reason
+    assert unknown.value is None and "no metric accuracy" in unknown.reason
+    with pytest.raises(ValueError, match="METRIC<=VALUE"):
+        Target.parse("loss")
