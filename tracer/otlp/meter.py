@@ -13,7 +13,7 @@ from rankscope.schema.process_rows import PlacedRow
 from rankscope.schema.process_state import ProcessState, Row, RunRef
 from rankscope.schema.ring_rows import Part
 
-from ..watchdog import Incident
+from ..watchdog import DEAD_RANK, HANG, Incident
 from . import readings
 from .arrivals import Arrivals
 from .incidents import incident_span
@@ -28,6 +28,8 @@ from .wanted import Wanted
 KEPT_NS: Final = 20_000_000_000
 """So long a dead rank's last values can be pulled."""
 PENDING: Final = "training.collective.pending"
+SEEN: Final = "training.collective.io"
+"""Operations of a kind that this counts are known to be none open, unless some are."""
 
 
 class Piece(NamedTuple):
@@ -204,6 +206,8 @@ class Meter:
         rank = run.ranks.get(number)
         if rank is None:
             rank = run.ranks[number] = _Rank(Series(self._now_ns()))
+            for kind in (DEAD_RANK, HANG):  # a counter that begins at 1 shows no increase
+                run.node.add("training.incidents", (("training.rank", number), ("training.incident.kind", kind)), 0)
         return rank
 
     def _take_spans(self, run: _Run, process: _Process, is_last: bool) -> None:
@@ -226,7 +230,7 @@ class Meter:
             rank.living.add(proc)
 
     def _put_pending(self, run: _Run, number: int, rank: _Rank) -> None:
-        counts: dict[Attributes, int] = {key: 0 for name, key in rank.series.numbers if name == PENDING}
+        counts: dict[Attributes, int] = {key: 0 for name, key in rank.series.numbers if name in (PENDING, SEEN)}
         for process in run.processes.values():
             if process.rank == number:
                 for item in process.records.open.by_record.values():
