@@ -12,6 +12,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from busy import BUSY_MACHINE
 
 from rankscope.hooks import base
 from rankscope.schema import paths
@@ -19,8 +20,6 @@ from rankscope.schema import paths
 AGENT_PATIENCE_SECONDS = 30.0
 hypothesis.settings.register_profile("busy", deadline=None)  # a slow example on a busy machine is no finding
 hypothesis.settings.load_profile("busy")
-BUSY_MACHINE = 3
-"""Limits of real jobs are for a free machine; they only end what hangs, so a busy one gets this many times more."""
 
 _SITE = """
 import os

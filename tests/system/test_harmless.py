@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from busy import is_asleep
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -312,7 +313,9 @@ def test_ctrl_c_ends_alike(jobs):
         TRAINING
         + JOIN
         + textwrap.dedent("""
-        open(f"ready{rank}", "w").close()
+        with open(f"ready{rank}.new", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(f"ready{rank}.new", f"ready{rank}")
         try:
             if rank == 0:
                 dist.all_reduce(torch.ones(2))
@@ -338,12 +341,21 @@ def _interrupt(jobs, source, env):
         )
     try:
         _until(lambda: all((place / f"ready{rank}").exists() for rank in range(2)), process)
-        time.sleep(0.5)  # let rank 0 enter its collective
+        _until(lambda: _waits(int((place / "ready0").read_text())), process)  # in its collective
         os.killpg(process.pid, signal.SIGINT)
         code = process.wait(60)
     finally:
         _kill(process)
     return code, sorted(path.name for path in place.glob("interrupted*"))
+
+
+def _waits(pid):
+    """It did not ask for a CPU for half a second."""
+    for _ in range(10):
+        if not is_asleep(pid):
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _until(is_true, process, seconds=60):

@@ -50,7 +50,9 @@ dist.barrier()
 if dist.get_rank() == 0:  # what lies on the local disk and on the tmpfs while the job runs
     import glob, shutil, time
     from rankscope.schema import paths
-    time.sleep(2.5)  # the watch thread has described the run by then
+    journals = os.path.join(os.environ["RANKSCOPE_LOCAL_DIR"], "*", "*", "*.journal")
+    while not any("imagenet" in open(path).read() for path in glob.glob(journals)):  # the watch thread describes it
+        time.sleep(0.1)
     seen = os.path.join(os.environ["SCRATCH"], "seen")
     shutil.copytree(os.environ["RANKSCOPE_LOCAL_DIR"], seen)
     for launch in glob.glob(os.path.join(os.environ["RANKSCOPE_LOCAL_DIR"], "*", "*")):
