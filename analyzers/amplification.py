@@ -11,7 +11,7 @@ device are added up (a bond or a bridge above them would count them twice); with
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -77,11 +77,12 @@ def amplification(run: Run, coverage: float | None = None) -> Amplification:
     told = Evidence(run, ANALYZER, statement(ANALYZER, "moved"), _TABLES, coverage,
                     window="first to last reading of the node's interfaces",
                     caveats=("headers and everything else that the node sent included",))  # fmt: skip
-    across = {node for group in groups.values() for node in _nodes_of(group, places) if _is_across(group, places)}
+    spreads = _Spreads(places)
+    across = _nodes_across(groups.values(), spreads)
     if not across or not run.size("nic_sample").num_rows:
         why = _NO_SAMPLES if across else _ONE_NODE if places else _NO_NODES
         return Amplification((), told.measurement("network.amplification", None, {}, 0, reason=why))
-    sent, needs = _sent(run), _needs(run, groups, places)
+    sent, needs = _sent(run), _needs(run, groups, spreads)
     return Amplification(tuple(_traffic(told, node, sent.get(node), needs[node]) for node in sorted(across)))
 
 
@@ -117,18 +118,41 @@ class _Need:
         self.num_operations, self.least_share = self.num_operations + num, min(self.least_share, share)
 
 
-def _needs(run: Run, groups: dict[str | None, Group], places: _Places) -> dict[str, _Need]:
+class _Spreads:
+    """How groups lie on the nodes; counted once for each group and incarnation."""
+
+    def __init__(self, places: _Places) -> None:
+        self.places = places
+        self._counts: dict[tuple[int, str], Counter[str | None]] = {}
+
+    def counts(self, group: Group, incarnation: int) -> "Counter[str | None]":
+        """Members by node; None where that is not known."""
+        key = incarnation, group.group_id
+        if key not in self._counts:
+            self._counts[key] = Counter(self.places.get((incarnation, rank)) for rank in group.members)
+        return self._counts[key]
+
+    def of(self, group: Group, incarnation: int, node: str, root: int | None) -> Spread | None:
+        """None where the node of a member is not known, or nobody is here."""
+        counts = self.counts(group, incarnation)
+        if not counts or None in counts or node not in counts:
+            return None
+        is_root_here = root is not None and self.places.get((incarnation, root)) == node
+        return Spread(len(group.members), len(counts), counts[node], is_root_here)
+
+
+def _needs(run: Run, groups: dict[str | None, Group], spreads: _Spreads) -> dict[str, _Need]:
     found: dict[str, _Need] = defaultdict(_Need)
     shares = counted(run).shares
     for node, incarnation, group_id, op, root, dst, num, moved, num_straddling, num_without in run.rows(
         statement(ANALYZER, "moved")
     ):
         group, need = groups.get(group_id), found[node]
-        spread = None if group is None else _spread(group, places, incarnation, node, root)
+        spread = None if group is None else spreads.of(group, incarnation, node, root)
         if spread is None or spread.num_nodes < 2:
             continue
         if dst is not None:  # a send: only its own two ranks count, and it needs the wire once
-            is_away = places.get((incarnation, dst)) not in (None, node)
+            is_away = spreads.places.get((incarnation, dst)) not in (None, node)
             need.add("broadcast", Fraction(int(moved or 0) * is_away), Spread(2, 2, 1, True), num, 1.0)
             continue
         need.num_straddling += num_straddling
@@ -138,22 +162,14 @@ def _needs(run: Run, groups: dict[str | None, Group], places: _Places) -> dict[s
     return found
 
 
-def _spread(group: Group, places: _Places, incarnation: int, node: str, root: int | None) -> Spread | None:
-    """None where the node of a member is not known, or nobody is here."""
-    at = [places.get((incarnation, rank)) for rank in group.members]
-    if not at or None in at or node not in at:
-        return None
-    is_root_here = root is not None and places.get((incarnation, root)) == node
-    return Spread(len(at), len(set(at)), at.count(node), is_root_here)
-
-
-def _nodes_of(group: Group, places: _Places) -> set[str]:
-    members = set(group.members)
-    return {node for (_, rank), node in places.items() if rank in members}
-
-
-def _is_across(group: Group, places: _Places) -> bool:
-    return len(_nodes_of(group, places)) > 1
+def _nodes_across(groups: Iterable[Group], spreads: _Spreads) -> set[str]:
+    """The nodes of all groups that lie on more than one."""
+    found: set[str] = set()
+    for incarnation in {key[0] for key in spreads.places}:
+        for group in groups:
+            known = {node for node in spreads.counts(group, incarnation) if node is not None}
+            found |= known if len(known) > 1 else set()
+    return found
 
 
 def _sent(run: Run) -> dict[str, _Sent]:
