@@ -33,6 +33,8 @@ from .trace_rank import rank_of
 NODE: Final = "imported"
 NO_RANK: Final = "its rank is not at the end of its name; give it with --rank-map"
 _NUMBER: Final = re.compile(r"(\d+)(?:\.(?:json|pickle|pkl))?$")
+_MOST_BYTES: Final = 1 << 60
+"""No operation moves more."""
 _P2P: Final = re.compile(r"^\w+:(send|recv) (\d+)(?:->|<-)(\d+)$")
 _STATES: Final = {"scheduled": "issued", "started": "issued", "completed": "completed"}
 _OPS: Final = {
@@ -113,7 +115,8 @@ def _read(path: str, request: Request, work: _Work) -> FileReport:
     for name, (description, members) in dump.groups.items():
         known = work.groups.get(name, ("", ()))
         work.groups[name] = (known[0] or description, tuple(sorted({*known[1], *members})))
-    note = "" if dump.entries else "an empty record: its process could not tell what it was doing"
+    note = f"{dump.num_skipped:,} damaged entries were skipped" if dump.num_skipped else ""
+    note = note if dump.entries or note else "an empty record: its process could not tell what it was doing"
     return FileReport(path, rank, len(dump.entries), 0, dump.num_skipped, 0, True, note)
 
 
@@ -221,16 +224,21 @@ def _tensors(sizes: Any, dtypes: Any) -> tuple[str | None, int | None]:
         return None, None
     known = [_DTYPES.get(str(dtype)) for dtype in dtypes]
     first = known[0][0] if known[0] else "other"
-    if len(known) != len(sizes) or any(item is None for item in known):
+    if len(known) != len(sizes) or any(item is None for item in known) or not all(map(_is_shape, sizes)):
         return first, None
     total = sum(math.prod(size) * item[1] for size, item in zip(sizes, known, strict=True) if item)
-    return (first if first in DTYPES else "other"), total
+    return (first if first in DTYPES else "other"), (total if total < _MOST_BYTES else None)
+
+
+def _is_shape(size: object) -> bool:
+    return isinstance(size, list | tuple) and all(type(length) is int and length >= 0 for length in size)
 
 
 def _entities(run_id: str, size: int, work: _Work) -> dict[str, list[Row]]:
     processes: list[Row] = [{
         "proc": hash63("imported", run_id, rank), "rank": rank, "node": NODE, "boot_id": NODE,
-        "incarnation": INCARNATION, "num_records": work.counts[rank], "num_dropped": 0,
+        "incarnation": INCARNATION, "num_records": work.counts[rank] + work.dumps[rank].num_skipped,
+        "num_dropped": work.dumps[rank].num_skipped,
     } for rank in sorted(work.dumps)]  # fmt: skip
     groups: list[Row] = []
     for name, (description, members) in work.groups.items():

@@ -11,15 +11,20 @@ from typing import Any, Final
 
 from rankscope.schema.errors import UnreadableFile
 
+from .trace_rank import MAX_RANKS
+
 _PICKLE: Final = b"\x80"
 _NEEDED: Final = ("collective_seq_id", "p2p_seq_id", "profiling_name", "process_group")
+_NUMBERS: Final = ("collective_seq_id", "p2p_seq_id")
+_TIMES: Final = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
+_LARGEST: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Dump:
     """One rank's dump. groups: name -> (description, members); status: the rank's ordinal of a group -> its counters.
 
-    num_skipped: entries without what an entry needs.
+    num_skipped: entries without what an entry needs, or with something else in its place.
     """
 
     version: str
@@ -41,12 +46,25 @@ def read_dump(path: str) -> Dump:
     if "version" not in document:
         raise UnreadableFile(f"{path}: not a dump of the flight recorder: it names no version")
     entries = document.get("entries", [])
-    good = tuple(entry for entry in entries if isinstance(entry, dict) and all(key in entry for key in _NEEDED))
+    good = tuple(entry for entry in entries if _is_entry(entry))
     try:
         return Dump(str(document["version"]), good, _groups(document.get("pg_config") or {}),
                     _status(document.get("pg_status") or {}), len(entries) - len(good))  # fmt: skip
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise UnreadableFile(f"{path}: its tables of groups cannot be read: {error}") from error
+
+
+def _is_entry(entry: object) -> bool:
+    if not isinstance(entry, dict) or not all(key in entry for key in _NEEDED):
+        return False
+    times = [entry[key] for key in _TIMES if entry.get(key) is not None]
+    numbers = [entry[key] for key in _NUMBERS] + ([entry["pg_id"]] if "pg_id" in entry else [])
+    group = entry["process_group"]
+    return all(map(_is_number, [*times, *numbers])) and isinstance(group, list | tuple) and len(group) > 0
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and abs(value) <= _LARGEST
 
 
 class _NoGlobals(pickle.Unpickler):
@@ -58,7 +76,7 @@ def _unpickled(path: str, body: bytes) -> Any:
     try:
         return _NoGlobals(io.BytesIO(body)).load()
     except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, TypeError, AttributeError,
-            OverflowError, MemoryError) as error:  # fmt: skip
+            OverflowError, MemoryError, RecursionError) as error:  # fmt: skip
         raise UnreadableFile(f"{path}: {str(error) or 'the pickle is damaged'}") from error
 
 
@@ -80,8 +98,12 @@ def _described(text: object) -> str:
 def _members(ranks: object) -> tuple[int, ...]:
     """Dumps hold "[0, 1, 2]" as text; JSON made by hand may hold the list."""
     found = json.loads(ranks) if isinstance(ranks, str) and ranks else ranks or []
-    return tuple(sorted(int(rank) for rank in found)) if isinstance(found, list | tuple) else ()
+    members = tuple(sorted(int(rank) for rank in found)) if isinstance(found, list | tuple) else ()
+    if any(not 0 <= rank < MAX_RANKS for rank in members):
+        raise ValueError(f"{members[-1]} is no rank")
+    return members
 
 
 def _status(status: dict[str, Any]) -> dict[int, dict[str, int]]:
-    return {int(key): {name: int(value) for name, value in item.items()} for key, item in status.items()}
+    return {int(key): {name: int(value) for name, value in item.items() if _is_number(value)}
+            for key, item in status.items()}  # fmt: skip

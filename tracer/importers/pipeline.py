@@ -7,7 +7,6 @@ between iterations: they follow one another at once. A backward is a whole one (
 """
 
 import json
-import math
 import os
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,11 +19,13 @@ from rankscope.schema.version import ONTOLOGY_VERSION
 
 from .imported_run import INCARNATION, ImportedRun
 from .request import FileReport, Imported, Request, files_of
-from .trace_rank import rank_of
+from .trace_rank import MAX_DIGITS, MAX_RANKS, rank_of
 
 NODE: Final = "imported"
 CONFIG: Final = "config.json"
 NO_RANK: Final = "its rank is not in its name (pp_rank_3.json); give it with --rank-map"
+_MOST_MS: Final = 1e10
+"""Four months: no iteration is as long."""
 _NS: Final = 1_000_000
 _WORK: Final = (("microbatch_forward", "fwd_start", "fwd_end"), ("backward", "bwd_start", "bwd_end"))
 _SIZES: Final = {"world_size": "world_size", "dp": "dp_size", "tp": "tp_size", "pp": "pp_size", "vpp": "vp_size",
@@ -65,7 +66,7 @@ def import_pipeline(request: Request) -> Imported:
             run.add("span", rows_to_table("span", spans))
             run.add("step", rows_to_table("step", steps))
             num = len(spans) + len(steps)
-            work.reports.append(FileReport(work.paths[rank], rank, num, num, log.num_skipped, 0, True))
+            work.reports.append(FileReport(work.paths[rank], rank, num, num, log.num_skipped, 0, True, _note(log)))
         num_rows = run.finish(_entities(run_id, work))
     size = max(*work.logs, work.config.get("pp_size", 0) - 1) + 1
     missing = tuple(rank for rank in range(size) if rank not in work.logs)
@@ -83,7 +84,7 @@ def _read(path: str, request: Request, work: _Work) -> None:
         return
     request.progress(path, size, size)
     if os.path.basename(path) == CONFIG:
-        work.config = {key: value for key, value in document.items() if isinstance(value, int)}
+        work.config = {key: value for key, value in document.items() if type(value) is int and 0 < value <= MAX_RANKS}
         return
     rank = rank_of(path, request.ranks, None, None)
     log = _log(document)
@@ -96,11 +97,15 @@ def _read(path: str, request: Request, work: _Work) -> None:
     work.logs[rank], work.paths[rank] = log, path
 
 
+def _note(log: _Log) -> str:
+    return f"{log.num_skipped:,} iterations that make no sense were skipped" if log.num_skipped else ""
+
+
 def _document(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableFile(f"{path}: not JSON: {error}") from error
     if not isinstance(document, dict):
         raise UnreadableFile(f"{path}: not the log of a pipeline's rank")
@@ -108,7 +113,7 @@ def _document(path: str) -> dict[str, Any]:
 
 
 def _log(document: dict[str, Any]) -> _Log:
-    good = {int(key): item for key, item in document.items() if key.isdigit() and _is_iteration(item)}
+    good = {int(key): item for key, item in document.items() if _is_ordinal(key) and _is_iteration(item)}
     return _Log(dict(sorted(good.items())), len(document) - len(good))
 
 
@@ -125,8 +130,12 @@ def _is_iteration(item: object) -> bool:
     )  # fmt: skip
 
 
+def _is_ordinal(key: str) -> bool:
+    return key.isdecimal() and len(key) < MAX_DIGITS
+
+
 def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) < _MOST_MS  # type: ignore[arg-type]
 
 
 def _starts(work: _Work) -> dict[int, int]:
@@ -172,6 +181,7 @@ def _entities(run_id: str, work: _Work) -> dict[str, list[Row]]:
     run["world_size"] = max(*work.logs, work.config.get("pp_size", 0) - 1) + 1
     processes: list[Row] = [{
         "proc": hash63("imported", run_id, rank), "rank": rank, "node": NODE, "boot_id": NODE, "mesh_pp": rank,
-        "incarnation": INCARNATION, "num_records": counts[rank], "num_dropped": 0, "exit_kind": "clean",
+        "incarnation": INCARNATION, "num_records": counts[rank] + work.logs[rank].num_skipped,
+        "num_dropped": work.logs[rank].num_skipped, "exit_kind": "clean",
     } for rank in sorted(work.logs)]  # fmt: skip
     return {"run": [run], "process": processes, "node": [{"node": NODE}]}

@@ -20,7 +20,7 @@ NONE: Final = -1
 """Stands for "not told" in ranks, streams, devices and correlations."""
 MAX_DIGITS: Final = 18
 """Whole numbers of so many digits fit into 64 bits."""
-MAX_RANKS: Final = 1 << 24
+MAX_RANKS: Final = 1 << 20
 """What a trace says beyond is no rank and no size of a job."""
 _IN_NAME: Final = re.compile(r"(?:^|[^a-z])rank[-_. ]?(\d+)", re.IGNORECASE)
 _WORKER: Final = re.compile(r"(?:^|[^a-z])worker[-_]?(\d+)(?!\d)", re.IGNORECASE)

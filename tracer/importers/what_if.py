@@ -25,6 +25,7 @@ from rankscope.schema.version import ONTOLOGY_VERSION
 from .imported_run import INCARNATION, ImportedRun
 from .kineto import run_length
 from .request import FileReport, Imported, Request, files_of
+from .trace_rank import MAX_DIGITS, MAX_RANKS
 
 NODE: Final = "imported"
 COLUMNS: Final = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "mb_id")
@@ -40,7 +41,13 @@ COLLECTIVES: Final = {
     "layernorm-grads-all-reduce": ("all_reduce", "gradients"), "optimizer-clip-main-grad": ("all_reduce", "other"),
 }  # fmt: skip
 _SIZES: Final = {"world_size": "world_size", "dp": "dp_size", "tp": "tp_size", "pp": "pp_size", "vpp": "vpp_size"}
+_WHOLE: Final = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id")
+_MOST_SECONDS: Final = 1e7
+"""Four months: no step is as long."""
+_MOST_NUMBER: Final = 1 << 40
+"""Of steps and operations."""
 _Ints = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,16 @@ def import_what_if(request: Request) -> Imported:
         meta = _meta(path)
         size = max(meta.get("world_size", 0), *(rank + 1 for rank in workers))
         num_rows = run.finish(_entities(run_id, meta | {"world_size": size}, workers, log))
-    report = FileReport(path, None, len(log.rank) + log.num_skipped, num_rows, log.num_skipped, 0, True)
+    report = FileReport(
+        path,
+        None,
+        len(log.rank) + log.num_skipped,
+        num_rows,
+        log.num_skipped,
+        0,
+        True,
+        f"{log.num_skipped:,} unknown or damaged operations were skipped" if log.num_skipped else "",
+    )
     return Imported(run_id, request.out, (report,), num_rows, size,
                     tuple(rank for rank in range(size) if rank not in workers))  # fmt: skip
 
@@ -99,22 +115,41 @@ def _read(path: str) -> _Log:
     if lacking:
         raise UnreadableFile(f"{path}: not a what-if log: no column {', '.join(lacking)}")
     kinds = np.array(table["optype"].to_pylist(), dtype=object)
-    known = np.array([kind in SPANS or kind in COLLECTIVES for kind in kinds], dtype=np.bool_)
-    column = {name: table[name].to_numpy()[known] for name in COLUMNS if name != "optype"}
-    bad = ~(np.isfinite(column["start_ts"]) & (column["duration"] >= 0))
-    if bad.any() or not known.any():
-        raise UnreadableFile(f"{path}: {int(bad.sum())} of {int(known.sum())} known operations have no time")
-    begin, finish = (_ns(values) for values in
-                     (column["start_ts"], column["start_ts"].astype(np.float64) + column["duration"]))  # fmt: skip
+    known = np.array([isinstance(kind, str) and (kind in SPANS or kind in COLLECTIVES) for kind in kinds], np.bool_)
+    column = _columns(path, table)
+    good = known & _is_good(column)
+    if not good.any():
+        raise UnreadableFile(f"{path}: {int(known.sum())} of {int(known.sum())} known operations have no time")
+    column = {name: values[good] for name, values in column.items()}
+    begin, finish = (_ns(values) for values in (column["start_ts"], column["start_ts"] + column["duration"]))
     steps, ordinal = np.unique(column["step"], return_inverse=True)
     lengths = np.array([finish[ordinal == i].max() for i in range(len(steps))], np.int64)
     offset = np.concatenate([[0], np.cumsum(lengths)[:-1]])[ordinal]
-    ints = {
-        name: column[name].astype(np.int64) for name in ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id")
-    }
-    return _Log(ints["dp_rank"], ints["stage"], ints["rank"], ordinal.astype(np.int64), ints["step"], kinds[known],
+    ints = {name: column[name].astype(np.int64) for name in _WHOLE}
+    return _Log(ints["dp_rank"], ints["stage"], ints["rank"], ordinal.astype(np.int64), ints["step"], kinds[good],
                 begin + offset, finish + offset, ints["seq_id"], ints["mc"], ints["mb_id"],
-                int((~known).sum()))  # fmt: skip
+                int((~good).sum()))  # fmt: skip
+
+
+def _columns(path: str, table: pa.Table) -> dict[str, _Floats]:
+    """The numbers, not a number where there is none. 64-bit floats hold all that the logs hold."""
+    try:
+        return {name: table[name].cast(pa.float64()).to_numpy().astype(np.float64)
+                for name in COLUMNS if name != "optype"}  # fmt: skip
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise UnreadableFile(f"{path}: not a what-if log: {str(error).splitlines()[0]}") from error
+
+
+def _is_good(column: dict[str, _Floats]) -> npt.NDArray[np.bool_]:
+    """The rows whose place and time make sense: the others are skipped and counted."""
+    good = (np.abs(column["start_ts"]) < _MOST_SECONDS) & (column["duration"] >= 0)
+    good &= column["duration"] < _MOST_SECONDS
+    for name in _WHOLE:
+        least = -1 if name in ("mc", "mb_id") else 0
+        most = MAX_RANKS if name in ("dp_rank", "stage", "rank") else _MOST_NUMBER
+        good &= (column[name] >= least) & (column[name] < most)
+    found: npt.NDArray[np.bool_] = good
+    return found
 
 
 def _ns(seconds: npt.NDArray[np.floating]) -> _Ints:
@@ -209,7 +244,9 @@ def _meta(path: str) -> dict[str, int]:
             lines = [line.partition(":") for line in file]
     except (OSError, UnicodeDecodeError):
         return {}
-    return {key.strip(): int(value) for key, _, value in lines if value.strip().isdigit()}
+    told = {key.strip(): value.strip() for key, _, value in lines}
+    sizes = {key: int(value) for key, value in told.items() if value.isdecimal() and len(value) < MAX_DIGITS}
+    return {key: value for key, value in sizes.items() if 0 < value <= MAX_RANKS}
 
 
 def _entities(

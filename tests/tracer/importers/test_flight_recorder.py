@@ -4,9 +4,11 @@ import json
 import os
 import pickle
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from spoiling import damage, spoil
 
 from rankscope.analyzers.run import Run
 from rankscope.schema.errors import InputError, NoEvidence, UnreadableFile
@@ -118,3 +120,44 @@ def test_what_is_no_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: 
 def test_a_folder_without_dumps(tmp_path: Path) -> None:
     with pytest.raises(NoEvidence, match="ends in a rank"):
         imported(tmp_path, {"fault.log": b"x"})
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"collective_seq_id": "7"}, {"p2p_seq_id": None}, {"time_created_ns": 1 << 70}, {"time_created_ns": "now"},
+        {"process_group": None}, {"pg_id": "first"}, {"time_discovered_started_ns": 0.5},
+    ],
+)  # fmt: skip
+def test_an_entry_with_something_else_in_its_place_is_skipped_and_counted(tmp_path: Path, bad: dict[str, Any]) -> None:
+    found = imported(tmp_path, {"dump_0": dump(entry(7), entry(6, **bad)), "dump_1": dump(entry(7))})
+    assert [(item.num_skipped, item.note) for item in found.files] == [(1, "1 damaged entries were skipped"), (0, "")]
+    assert rows(tmp_path, "SELECT count(*) FROM collective WHERE op IS NOT NULL") == [(2,)]
+    assert rows(tmp_path, "SELECT num_dropped FROM process ORDER BY rank") == [(1,), (0,)]
+
+
+@pytest.mark.parametrize("sizes", [[["a"]], [None], 5, [[-4]], [[1 << 62, 4]], []])
+def test_odd_sizes_are_no_bytes(tmp_path: Path, sizes: Any) -> None:
+    imported(tmp_path, {"dump_0": dump(entry(7, input_sizes=sizes))})
+    assert rows(tmp_path, "SELECT bytes_in, bytes_out FROM collective WHERE op IS NOT NULL") == [(None, 40)]
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("is_json", [True, False], ids=["JSON", "pickle"])
+def test_whatever_a_dump_holds_it_never_costs_another_rank(seed: int, is_json: bool, tmp_path: Path) -> None:
+    random = Random(seed)
+    odd = spoil(dump(entry(7), entry(6, is_p2p=True, profiling_name="nccl:send 0->1")), random)
+    body = damage(json.dumps(odd).encode() if is_json else pickle.dumps(odd), random)
+    found = imported(tmp_path, {"dump_0": body, "dump_1": dump(entry(7))})
+    assert [item.is_imported for item in found.files][1:] == [True]
+    assert found.files[0].is_imported or found.files[0].note
+    assert rows(tmp_path, "SELECT count(*) FROM collective WHERE rank = 1 AND op IS NOT NULL") == [(1,)]
+
+
+def test_two_dumps_of_one_rank_text_that_is_no_utf_8_and_a_missing_rank(tmp_path: Path) -> None:
+    """The first of a rank counts."""
+    bad = json.dumps(dump(entry(7))).encode().replace(b"default_pg", b"default\xff\xfe")
+    found = imported(tmp_path, {"a_0": dump(entry(7), ranks="[0, 1, 2]"), "b_0": dump(entry(7)), "c_1": bad})
+    assert [item.is_imported for item in found.files] == [True, False, False]
+    assert found.files[1].note == "another file is of rank 0" and "JSON" in found.files[2].note
+    assert found.missing == (1, 2)
