@@ -1,6 +1,7 @@
 """Pipeline logs made by hand: what an iteration needs, where iterations lie in time, which files are left out."""
 
 import json
+import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -65,7 +66,7 @@ def test_nothing_that_can_be_imported(tmp_path: Path) -> None:
         imported(tmp_path, {"pp_rank_0.json": {"a": 1}})
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("RANKSCOPE_FUZZ_SEEDS", "8"))))
 def test_whatever_a_log_holds_it_never_costs_another_rank(seed: int, tmp_path: Path) -> None:
     random, log = Random(seed), {str(number): iteration(3) for number in range(4)}
     odd = damage(json.dumps(spoil(log, random)).encode(), random)
