@@ -28,8 +28,8 @@ EXPOSED: Final = "time.exposed_communication_by_kind"
 WAIT: Final = "time.host_wait_by_kind"
 WHOLES: Final = {COMMUNICATION: "time.communication", EXPOSED: "time.exposed_communication", WAIT: "time.host_wait"}
 """What the parts of each rank sum to."""
-MAX_ROWS: Final = 4_000_000
-"""Collectives of a live run that are divided one by one: about eight seconds of CPU time."""
+MAX_ROWS: Final = 2_000_000
+"""Collectives of a live run that are divided one by one: about six seconds of CPU time."""
 UNKNOWN: Final = "unknown"
 """Kind and operation of communication that no collective of the run belongs to."""
 _LIVE: Final = {"operation": COMMUNICATION, "wait": WAIT, "device": COMMUNICATION, "stall": EXPOSED}
