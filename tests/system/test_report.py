@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_flight import IN_FLIGHT
 
 pytestmark = pytest.mark.system
 
@@ -25,7 +26,8 @@ for step in range(6):
     dist.all_reduce(torch.ones(250))
     rankscope.step()
 if rank == 0:
-    time.sleep(0.5)  # rank 1 is in its seventh all_reduce by now
+    # the seventh all_reduce of rank 1
+    subprocess.run([sys.executable, "-c", IN_FLIGHT, os.environ["RANKSCOPE_DIR"], "6", "1"], check=True)
     command = [sys.executable, "-c", REPORT, "report", os.environ["RANKSCOPE_DIR"], "--json"]
     with open(os.environ["RANKSCOPE_DIR"] + ".live.json", "wb") as out:
         subprocess.run(command, stdout=out, check=True, timeout=60)
@@ -40,7 +42,7 @@ dist.destroy_process_group()
 
 
 def script(dies: bool) -> str:
-    return f"REPORT = {REPORT!r}\nDIES = {dies}\n{LIVE}"
+    return f"REPORT, IN_FLIGHT = {REPORT!r}, {IN_FLIGHT!r}\nDIES = {dies}\n{LIVE}"
 
 
 def command(run_dir: Path, local_dir: Path, *arguments: str) -> str:
