@@ -18,8 +18,10 @@ MIN_SIDE: Final = 10
 """Steps on each side of a change."""
 MIN_SHIFT: Final = 0.10
 """Of the mean step, by which the level has to change."""
-MIN_SCORE: Final = 5.0
-"""Standard errors: the largest of a few hundred splits of pure noise stays below 4."""
+MIN_SCORE: Final = 7.0
+"""Standard errors by median deviations: of 60 steps of 4 ranks of pure noise, one in a thousand reaches them."""
+NEAR: Final = 30
+"""Steps on each side that are compared to judge a change: farther ones may be on yet another level."""
 MAX_CHANGES: Final = 7
 DEVIATION: Final = 1.4826
 """Standard deviation over median absolute deviation, of a normal distribution."""
@@ -73,7 +75,7 @@ def change_point(series: Floats, scale: float) -> Change | None:
 
 
 def _judged(values: Floats, row: int, column: int, scale: float) -> Change | None:
-    before, after = values[:row], values[row:]
+    before, after = values[max(0, row - NEAR) : row], values[row : row + NEAR]
     shift = float(np.median(after) - np.median(before))
     noise = DEVIATION * max(spread(before), spread(after))
     error = noise * float(np.sqrt(1 / len(before) + 1 / len(after)))

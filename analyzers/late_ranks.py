@@ -34,6 +34,8 @@ ONCE_STEPS: Final = 5.0
 """Median steps that a single delay has to cost."""
 ONCE_COST: Final = 0.01
 """Of the time of all counted steps, that it has to cost as well."""
+ALIKE: Final = 0.5
+"""Lateness of the least late rank of a set over that of the latest."""
 MAX_ONCE: Final = 3
 HEIR: Final = 0.25
 """Own lateness over inherited, below which a rank only passes on what another did."""
@@ -100,8 +102,8 @@ def _part(found: Lateness, beyond: Floats, first: int, end: int) -> Finding | No
     floor = MIN_COST * float(found.duration_ns[first:end].mean())
     best: Finding | None = None
     for size in range(1, max(1, len(order) // 2) + 1):
-        if float(np.median(part[:, order[size - 1]])) < floor:
-            break
+        if float(np.median(part[:, order[size - 1]])) < max(floor, ALIKE * float(np.median(part[:, order[0]]))):
+            break  # who is far less late than another costs nothing beside it
         item = _set(found, part, (first, end), order[:size])
         if item is not None and (best is None or item.ratio > best.ratio):
             best = item

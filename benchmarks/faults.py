@@ -50,7 +50,6 @@ def main() -> int:
     parser.add_argument("--keep", default="", help="leave the runs in this folder")
     given = parser.parse_args()
     folder = Path(given.keep or tempfile.mkdtemp(prefix="rankscope-faults-"))
-    os.environ["RANKSCOPE_LOCAL_DIR"] = str(folder / "local")
     print(f"{os.cpu_count()} CPUs, {RANKS} ranks, {given.repeats} runs of each kind")
     print(f"{'kind':<10}{'right':>7}{'wrong':>7}{'nobody':>8}{'unjudged':>10}  load (1 min)")
     is_good = True
@@ -79,6 +78,7 @@ def judged(kind: str, repeats: int, folder: Path) -> Count:
         sys.exit(f"{kind}: the job failed\n{done.stderr[-3000:]}")
     count, notes = Count(), [line for line in done.stderr.splitlines() if line.startswith("rankscope")]
     for number in range(repeats):
+        os.environ["RANKSCOPE_LOCAL_DIR"] = str(folder / f"{number}-local")
         with Run.open(str(folder / str(number))) as run:
             found = stragglers(run)
         named = [verdict for verdict in found.verdicts if verdict.ranks]
@@ -103,7 +103,7 @@ def judgement(named: list[Verdict], cause: str | None, late: int) -> str:
 
 def clean(folder: Path, is_kept: bool) -> None:
     """Delete the runs, and what the job left in memory."""
-    for launch in (folder / "local").glob("*/*"):
+    for launch in folder.glob("*/*-local/*/*"):
         shutil.rmtree(paths.TMPFS_BASE / launch.parent.name / launch.name, ignore_errors=True)
     if not is_kept:
         shutil.rmtree(folder, ignore_errors=True)

@@ -22,6 +22,7 @@ COMMANDS = {
     "query": ["query", "{run}", "SELECT 1"],
     "seal": ["seal", "{run}"],
     "verify": ["verify", "{run}"],
+    "stragglers": ["stragglers", "{run}"],
     "export": ["export", "otlp", "{run}"],
     "clocks": ["clocks", "{run}"],
     "collectives": ["collectives", "{run}"],

@@ -2,13 +2,14 @@
 
     torchrun --nproc-per-node=4 faults.py FOLDER FAULT[:RANK] ...
 
-Run i lies in FOLDER/<i>; RANK is late. FAULT: even (nobody is late), data (its data set takes DELAY longer), compute
-(its forward pass does), gc (it collects garbage), lengths and untold (sequences of different lengths, told or not),
-grid (2 x 2 ranks, tensor x data parallel; its forward pass takes longer), buckets (its forward pass takes 5 x DELAY
-longer and 20 buckets are in flight behind it).
+Run i lies in FOLDER/<i>, what is left of it on this machine in FOLDER/<i>-local; RANK is late. FAULT: even (nobody is
+late), data (its data set takes DELAY longer), compute (its forward pass does), gc (it collects garbage), lengths and
+untold (sequences of different lengths, told or not), grid (2 x 2 ranks, tensor x data parallel; its forward pass takes
+longer), buckets (its forward pass takes 5 x DELAY longer and 20 buckets are in flight behind it).
 """
 
 import gc
+import os
 import random
 import sys
 import time
@@ -68,6 +69,7 @@ def main():
     torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1).step()  # what the first step imports is not to be seen
     for number, text in enumerate(sys.argv[2:]):
         fault, _, late = text.partition(":")
+        os.environ["RANKSCOPE_LOCAL_DIR"] = str(Path(sys.argv[1]) / f"{number}-local")  # an agent for each, as of jobs
         dist.barrier()
         rankscope.attach(run_dir=str(Path(sys.argv[1]) / str(number)), run_id=f"run-{number}-{fault}")
         train(fault, rank, bool(late) and rank == int(late), random.Random(f"{rank} {number}"))
