@@ -17,7 +17,6 @@ import rankscope.auto  # noqa: F401  (the only line added to this training)
 
 VOCABULARY = 64
 SEQUENCE_LENGTH = 32
-BATCH_PER_RANK = 8
 
 
 class TinyTransformer(nn.Module):
@@ -52,12 +51,12 @@ def counting_sequences(num_sequences: int) -> TensorDataset:
     return TensorDataset((start + stride * torch.arange(SEQUENCE_LENGTH + 1)) % VOCABULARY)
 
 
-def train(num_steps: int) -> float:
+def train(num_steps: int, batch_per_rank: int) -> float:
     """Train for `num_steps` steps; the loss of the last one, averaged over the ranks."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
-    data = counting_sequences(num_steps * BATCH_PER_RANK * world_size)
-    loader = DataLoader(data, batch_size=BATCH_PER_RANK, sampler=DistributedSampler(data, shuffle=True, seed=0))
+    data = counting_sequences(num_steps * batch_per_rank * world_size)
+    loader = DataLoader(data, batch_size=batch_per_rank, sampler=DistributedSampler(data, shuffle=True, seed=0))
     model = DistributedDataParallel(TinyTransformer())
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     loss = torch.zeros(())
@@ -78,9 +77,10 @@ def main() -> None:
     """Read the options, join the group, train, leave."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--batch-per-rank", type=int, default=8, help="sequences of a step on each rank")
     options = parser.parse_args()
     dist.init_process_group("gloo")
-    final_loss = train(options.steps)
+    final_loss = train(options.steps, options.batch_per_rank)
     if dist.get_rank() == 0:
         print(f"trained {options.steps} steps on {dist.get_world_size()} ranks, loss {final_loss:.4f}", flush=True)
     dist.destroy_process_group()
