@@ -7,15 +7,18 @@ IN_FLIGHT = """
 import sys, time
 from rankscope.schema.leftovers import find_leftovers
 
-run_dir, step, num = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+run_dir, seq, num = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 while True:
     found = set()
     for leftover in find_leftovers(run_dir):
         for key, part in leftover.tables().items():
             rows = part.to_pylist() if key[0] == "collective" else []
-            found |= {row["rank"] for row in rows if row["state"] == "issued" and row["step"] == step}
+            found |= {row["rank"] for row in rows if row["state"] == "issued" and row["seq"] == seq}
     if len(found) >= num:
         break
     time.sleep(0.05)
 """
-"""Ends when so many ranks have an operation in flight in a step. Arguments: run directory, step, number of ranks."""
+"""Ends when so many ranks have the operation with that number of a group in flight.
+
+Arguments: run directory, number of the operation, number of ranks.
+"""

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_flight import IN_FLIGHT
 
 from rankscope.cli import main
 
 DATA = Path(os.environ.get("RANKSCOPE_TEST_DATA", "")) / "flight_recorder"
 needs_data = pytest.mark.skipif("RANKSCOPE_TEST_DATA" not in os.environ, reason="RANKSCOPE_TEST_DATA is not set")
 
-JOB = """
+TRAIN = """
 import os, subprocess, sys, time
 import torch, torch.distributed as dist
 import rankscope.auto
@@ -23,7 +24,9 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 for step in range(4):
     if step == 3 and rank == 1:
-        time.sleep(2.5)
+        others = str(dist.get_world_size() - 1)
+        subprocess.run([sys.executable, "-c", IN_FLIGHT, os.environ["RANKSCOPE_DIR"], "3", others], check=True)
+        time.sleep(1.2)  # more than the patience of 1 s
         code = "from rankscope.cli.main import main; main()"
         command = [sys.executable, "-c", code, "hang", os.environ["RANKSCOPE_DIR"], "--json"]
         for name, patience in (("hanging", "1"), ("patient", "600")):
@@ -36,6 +39,7 @@ if os.environ.get("ENDS_BADLY"):
     dist.all_reduce(torch.ones(8))
 dist.destroy_process_group()
 """
+JOB = f"IN_FLIGHT = {IN_FLIGHT!r}\n{TRAIN}"
 
 
 @pytest.fixture(autouse=True)
