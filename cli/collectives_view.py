@@ -111,7 +111,8 @@ def _caused(found: "Collectives") -> "list[RenderableType]":
         times = f"{count(item.n)} time{'' if item.n == 1 else 's'}"
         table.add_row(str(item.scope["rank"]), duration(int(item.value or 0)), share(part), times,
                       Text(bar(part, BAR_COLUMNS), style="cyan"))  # fmt: skip
-    note = "sums over all other ranks; only where the ends coincide closely enough to say who was last"
+    note = ("sums over all other ranks; only where the ends coincide closely enough to say who was last; what such a "
+            "rank itself waited for elsewhere is told apart by rankscope stragglers")  # fmt: skip
     rest = len(ranked) - MAX_RANKS
     more = [Text(f"and {rest:,} more ranks", style="dim")] if rest > 0 else []
     return [table, *more, Text(note, style="dim")]

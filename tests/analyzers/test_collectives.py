@@ -320,6 +320,15 @@ def test_order_files_and_names_of_ranks_change_nothing(seed: int, tmp_path_facto
     assert _values(swapped, {0: 1, 1: 0, 2: 3, 3: 2}) == plain
 
 
+def test_threads_change_nothing(tmp_path: Path) -> None:
+    run = str(_built(tmp_path / "run", 7))
+    found = []
+    for threads in (1, 2):
+        with Run.open(run, threads=threads) as opened:
+            found.append((collectives(opened, 1.0).measurements, listed(matched(opened), 1 << 62)))
+    assert found[0] == found[1] and found[0][1]
+
+
 @settings(max_examples=4)
 @given(seed=st.integers(0, 10_000))
 def test_waiting_and_transfer_are_the_whole_time(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:

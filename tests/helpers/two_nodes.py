@@ -51,6 +51,16 @@ def start_rank(wire: Wire, node: int, script: str, local_dir: str, rank: int, wo
     return f"ip netns exec {wire.spaces[node]} unshare --uts sh -c '{named}'"
 
 
+def limit_rate(space: str, interface: str, megabits: int) -> None:
+    """What an interface sends goes at this rate (token bucket); skips where the kernel cannot."""
+    command = ["ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", interface, "root", "tbf"]
+    limits = ["rate", f"{megabits}mbit", "burst", "64kb", "latency", "200ms"]
+    try:
+        subprocess.run([*command, *limits], check=True, capture_output=True, timeout=20)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no rate can be set here: {getattr(error, 'stderr', b'') or error}")
+
+
 def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from two_nodes import Wire, start_rank, two_nodes
+from two_nodes import Wire, limit_rate, start_rank, two_nodes
 
 from rankscope.cli import main
 
@@ -83,3 +83,37 @@ def test_a_ring_sends_what_a_ring_must(
     assert main.run(["collectives", run]) == 0
     text = capsys.readouterr().out
     assert "times what its" in text and "must send" in text and all(space in text for space in wire.spaces)
+
+
+RATE_MEGABITS = 160
+SLOW_JOB = f"""
+import rankscope, rankscope.auto, torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+data = torch.ones({SIZE_BYTES} // 4)
+for step in range(4):
+    dist.all_reduce(data)
+    rankscope.step()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_bus_bandwidth_is_that_of_the_wire(jobs: Any, wire: Wire, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two ranks, one a node, over a wire of 20 MB/s each way: an all_reduce has a busbw of 20 MB/s."""
+    for space, interface in zip(wire.spaces, wire.interfaces, strict=True):
+        limit_rate(space, interface, RATE_MEGABITS)
+    place = jobs.place()
+    script, local = str(jobs.script(SLOW_JOB, place)), str(place / "local")
+    commands = [start_rank(wire, rank, script, local, rank, 2, 0) for rank in (0, 1)]
+    both = f"{commands[0]} & first=$!; {commands[1]}; second=$?; wait $first && exit $second"
+    ran = jobs.run(["sh", "-c", both], place, {}, 110).check()
+    for node in (0, 1):
+        dataclasses.replace(ran, local_dir=place / f"local{node}").settle()
+    assert main.run(["collectives", str(ran.run_dir), "--json"]) == 0
+    found = {item["scope"]["statistic"]: item["value"] for item in json.loads(capsys.readouterr().out)["measurements"]
+             if item["name"] == "collective.busbw"}  # fmt: skip
+    wire_bytes = RATE_MEGABITS * 125_000
+    assert 0.80 * wire_bytes <= found["p50"] <= 1.05 * wire_bytes
