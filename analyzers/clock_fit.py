@@ -34,7 +34,7 @@ LEAST_ERROR_NS: Final = 1_000
 """No host reads its clock, and sees an operation end, more exactly than this."""
 FEW: Final = 8
 """With fewer differences there is no telling a drift: the offset is their median."""
-_MAX_BLOCKS: Final = 256
+_MAX_BLOCKS: Final = 192
 _LEAST_BLOCKS: Final = 4
 """Blocks of a piece between two corners, at least."""
 _PRICE: Final = 4.0
@@ -77,8 +77,7 @@ def fit(times: Ints, differences: Ints) -> tuple[Window, ...]:
     x, y = (times - origin).astype(np.float64), (differences - middle).astype(np.float64)
     blocks_x, blocks_y = _blocks(x, y)
     knots = _long_pieces_cut(_knots(blocks_x, blocks_y, float(x[-1])))
-    values = np.rint(_offsets(blocks_x, blocks_y, knots)).astype(np.int64)
-    corners = np.rint(knots).astype(np.int64)
+    corners, values = knots.astype(np.int64), np.rint(_offsets(blocks_x, blocks_y, knots)).astype(np.int64)
     errors = _errors(
         corners, (x, y - np.interp(x, corners, values)), (blocks_x, blocks_y - np.interp(blocks_x, corners, values))
     )
@@ -156,30 +155,39 @@ def _error(residuals: npt.NDArray[np.float64] | Ints) -> int:
 
 
 def _blocks(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Medians of neighbouring differences, and the mean times of them."""
+    """Medians of neighbouring differences, and the mean times of them; the last block has what is left over too."""
     size = max(min(3, len(x) // FEW), len(x) // _MAX_BLOCKS)
-    parts = np.array_split(np.arange(len(x)), max(1, len(x) // size))
-    return np.array([x[part].mean() for part in parts]), np.array([np.median(y[part]) for part in parts])
+    number = max(1, len(x) // size)
+    whole = size * (number - 1)
+    mean, median = x[:whole].reshape(-1, size).mean(axis=1), np.median(y[:whole].reshape(-1, size), axis=1)
+    return np.append(mean, x[whole:].mean()), np.append(median, np.median(y[whole:]))
 
 
 def _knots(x: Floats, y: Floats, last: float) -> Floats:
-    """Times of the corners, 0 and `last` included."""
-    if len(x) < 2 * _LEAST_BLOCKS:
-        return np.array([0.0, last])
-    costs = _piece_costs(x, y)
-    price = _PRICE * _variance(y) * np.log(len(x))
-    count = len(x)
+    """Times of the corners, 0 and `last` included: where the lines of neighbouring pieces meet."""
+    edges = _pieces(x, y - np.polyval(np.polyfit(x, y, 1), x)) if len(x) >= 2 * _LEAST_BLOCKS else [0, len(x)]
+    lines = [np.polyfit(x[begin:end], y[begin:end], 1) for begin, end in pairwise(edges)] if len(edges) > 2 else []
+    corners = [0.0]
+    for cut, (left, right) in zip(edges[1:-1], pairwise(lines), strict=True):
+        meet = (right[1] - left[1]) / (left[0] - right[0]) if left[0] != right[0] else (x[cut - 1] + x[cut]) / 2
+        corners.append(float(np.clip(meet, x[cut - 2], x[cut + 1])))
+    return np.unique(np.rint([*corners, last]))
+
+
+def _pieces(x: Floats, y: Floats) -> list[int]:
+    """The first block of each piece, and behind them the number of blocks."""
+    costs, count = _piece_costs(x, y), len(x)
+    price = _PRICE * _variance(y) * np.log(count)
     best, cut = np.full(count + 1, np.inf), np.zeros(count + 1, np.int64)
     best[0] = -price
     for end in range(_LEAST_BLOCKS, count + 1):
         totals = best[: end - _LEAST_BLOCKS + 1] + costs[: end - _LEAST_BLOCKS + 1, end - 1] + price
         cut[end] = int(np.argmin(totals))
         best[end] = totals[cut[end]]
-    corners, end = [last], count
-    while cut[end] > 0:
-        end = int(cut[end])
-        corners.append(float(x[end - 1] + x[end]) / 2)
-    return np.array([0.0, *reversed(corners)])
+    edges = [count]
+    while edges[-1] > 0:
+        edges.append(int(cut[edges[-1]]))
+    return edges[::-1]
 
 
 def _piece_costs(x: Floats, y: Floats) -> Floats:
@@ -205,7 +213,7 @@ def _long_pieces_cut(knots: Floats) -> Floats:
     found = [knots[:1]]
     for left, right in pairwise(knots.tolist()):
         found.append(np.linspace(left, right, max(2, 1 + int(np.ceil((right - left) / LONGEST_NS))))[1:])
-    return np.concatenate(found)
+    return np.rint(np.concatenate(found))
 
 
 def _offsets(x: Floats, y: Floats, knots: Floats) -> Floats:

@@ -16,7 +16,7 @@ ALL_PROCESSES: Final = 64
 """Of runs up to this size every process is looked at; of larger ones one a host and group that ties hosts together."""
 MAX_OPERATIONS: Final = 4_000
 """Of each group, about; more would not make a median better."""
-MAX_ENDS: Final = 1_000_000
+MAX_ENDS: Final = 500_000
 """Over all hosts, about: with more than a few hundred of them fewer operations of each group are looked at."""
 BLOCKED_NS: Final = 20_000
 """A wait this long ended because the operation did; a shorter one may have begun when it was long over."""

@@ -126,7 +126,7 @@ class _Node:
         own = synth_entities.entities(self._layout, self._run_id, self._number, self._clock)
         for table, found in own.items():
             self._sealed(table, relative(paths.entity_file("", table, self._clock.node)), [rows_to_table(table, found)])
-        self._place.write(relative(paths.index_file("", self._clock.node)), encode_index(self._entries))
+        self._index()
         return self._entries
 
     def _small(self) -> dict[str, list[Row]]:
@@ -156,6 +156,13 @@ class _Node:
         except BaseException:
             file.abandon()
             raise
+
+    def _index(self) -> None:
+        name = relative(paths.index_file("", self._clock.node))
+        staged = self._place.staging_path(name, self._spool)
+        with rundir.private_file(staged) as file:
+            file.write(encode_index(self._entries))
+        self._publish(staged, name)
 
     def _publish(self, staged: str, name: str) -> None:
         """Without waiting for the disk, as an agent would: this run can be made again."""
