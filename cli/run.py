@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Final
 
+from rankscope.schema.paths import local_base
 from rankscope.tracer.api import is_off
 from rankscope.tracer.python_command import python_command
 from rankscope.tracer.rank_or_not import CLAIM
@@ -81,6 +82,11 @@ def _place(path: Path | None) -> str:
     places = told(path) if path is not None and path.exists() else []
     if path is None:
         return "where the run lies was not told: no folder for temporary files can be written; see rankscope runs"
+    if not places and path.stat().st_size:
+        return (
+            "rows were recorded, but none of the job's processes learnt which run they belong to (no rank 0 joined a "
+            f"process group); they are below {local_base()}"
+        )
     if not places:
         return "nothing was captured: no process of the job both loaded rankscope and trained; see rankscope doctor"
     if len(places) == 1:

@@ -31,6 +31,7 @@ from .recorder import RingRecorder
 from .ring_file import RingFile
 from .saying import say
 from .settings import Settings
+from .telling import tell_recording
 
 if TYPE_CHECKING:
     from rankscope.hooks.steps import StepClock
@@ -127,6 +128,7 @@ class Session:
         if not self._start_journal():
             return None
         made = self._make_ring()
+        tell_recording()
         self._guard.run(self._tick_clock)
         _at_multiprocessing_exit(self._finish_in_child)
         self._watch = Watch(self.folder, self.settings.agent, self._attached_s, self._tick, self._guard.failed)

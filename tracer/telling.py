@@ -1,7 +1,7 @@
 """`rankscope run` is told where the runs of its job lie: every process that joins a run appends the place to a file.
 
 The file is named by a variable that `run` sets, and lies in a private local folder. One append of a short line is
-whole. Costs nothing where the variable is not set.
+whole. Costs nothing where the variable is not set. An empty line says that a process records, and not yet where to.
 """
 
 import os
@@ -26,6 +26,11 @@ def tell(run_dir: str) -> None:
             os.close(descriptor)
     except OSError:  # the file is gone: nobody waits any more
         return
+
+
+def tell_recording() -> None:
+    """Say that this process records rows, of whichever run. Never raises."""
+    tell("")
 
 
 def told(path: Path) -> list[str]:

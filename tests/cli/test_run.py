@@ -143,3 +143,21 @@ def _lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_rows_without_a_run_are_not_called_nothing(tmp_path: Path) -> None:
+    """A rank that never meets the others: what it recorded is there, and belongs to no run yet."""
+    program = (
+        "import torch\n"
+        "layer = torch.nn.Linear(1, 1)\n"
+        "for _ in range(2):\n"
+        "    layer(torch.ones(1)).backward()\n"
+        "    torch.optim.SGD(layer.parameters()).step()\n"
+    )
+    local = tmp_path / "local"
+    env = {"RANKSCOPE_LOCAL_DIR": str(local), "RANKSCOPE_AGENT": "off", "WORLD_SIZE": "2", "RANK": "1"}
+    ran = run(sys.executable, "-c", program, env=env)
+    assert ran.returncode == 0
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("rankscope: rows were recorded, but none") and f"they are below {local}/" in last
+    assert list(local.rglob("*.journal"))
