@@ -10,6 +10,7 @@ from .brief import brief
 from .coverage import coverage
 from .manifest import Manifest, manifest
 from .phases import phases
+from .pipeline import pipeline
 from .run import Run
 from .statements import statement
 from .throughput import Amount, Steps, read_steps
@@ -80,9 +81,16 @@ def _parts(run: Run, steps: Steps) -> dict[str, float | None]:
     data = next((phase.share * mean for phase in seen.phases if phase.name == "data"), None)
     waited = sum(row[1] for row in waits) / num_rank_steps if any(row[4] for row in waits) else None
     tail = mean - float(sorted(steps.duration_ns)[len(steps.duration_ns) // 2])
-    known = {"data": data, "communication": waited, "bubble": None, "tail": max(0.0, tail)}
+    known = {"data": data, "communication": waited, "bubble": _bubble(run, mean), "tail": max(0.0, tail)}
     rest = mean - sum(value for value in known.values() if value is not None)
     return {**known, "rest": max(0.0, rest)}
+
+
+def _bubble(run: Run, step_ns: float) -> float | None:
+    """Of the mean step, where spans tell their stage."""
+    found = pipeline(run)
+    share = None if found is None else found.mean_bubble.value
+    return None if share is None else float(share) * step_ns
 
 
 def _losses(run: Run, steps: Steps) -> tuple[Floats, Floats]:
