@@ -39,7 +39,11 @@ NEVER_EAGERLY = {
     "tracer/root": {"torch", "pyarrow", "duckdb", "rich", "opentelemetry", "typer", "numpy"},
 }
 # import name -> distribution, where they differ
-DISTRIBUTION = {"pynvml": "nvidia-ml-py", "opentelemetry": "opentelemetry-sdk"}
+DISTRIBUTION = {
+    "pynvml": "nvidia-ml-py",
+    "opentelemetry": "opentelemetry-sdk",
+    "grpc": "opentelemetry-exporter-otlp-proto-grpc",
+}
 # frameworks that are observed if the job has them, and are never required
 OBSERVED = {"lightning", "pytorch_lightning", "transformers", "accelerate", "deepspeed", "megatron", "torchtitan"}
 
