@@ -42,7 +42,10 @@ def _of_matched(name: str) -> Pair:
 
 OPERATIONS: Final = Pair(ANALYZER, "operations", (COLLECTIVES,))
 MAXIMA: Final = Pair(ANALYZER, "maxima", (COLLECTIVES,))
-DURATIONS, HOST_WAITS = Pair.of_rows(ANALYZER, "durations"), Pair.of_rows(ANALYZER, "host_waits")
+DURATIONS, HOST_WAITS = (
+    Pair(ANALYZER, name, (Partial(ANALYZER, f"{name}_partial", relations=("part_times",)),))
+    for name in ("durations", "host_waits")
+)
 TRANSFERS, ARRIVAL_WAITS = _of_matched("transfers"), _of_matched("arrival_waits")
 MATCHED_MAXIMA: Final = _of_matched("matched_maxima")
 WAIT_TIME: Final = Pair(
@@ -333,12 +336,16 @@ def _host_waits(run: Run, coverage: float | None) -> tuple[Measurement, tuple[Me
 
 
 def _unfinished(run: Run, groups: dict[str | None, Group]) -> tuple[Unfinished, ...]:
-    if not UNFINISHED.rows(run):
-        return ()
-    sql = statement(ANALYZER, "issuers").replace("{found}", statement(ANALYZER, "unfinished_merge"))
     return tuple(
         Unfinished(
             groups.get(group_id) or Group.unknown(group_id), op or "unknown", seq, tuple(open_), tuple(all_), *where
         )
-        for group_id, op, seq, open_, all_, *where in run.rows(sql)
+        for group_id, op, seq, open_, all_, *where in unfinished_rows(run)
     )
+
+
+def unfinished_rows(run: Run) -> list[Row]:
+    """The rows of statement `unfinished`. Costs a second reading only where there are any."""
+    if not UNFINISHED.rows(run):
+        return []
+    return run.rows(statement(ANALYZER, "issuers").replace("{found}", UNFINISHED.merge))

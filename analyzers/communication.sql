@@ -24,6 +24,9 @@ FROM partial_profile_collectives GROUP BY group_id, op ORDER BY group_id, op;
 SELECT group_id, op, log_bucket(completed_ns - issued_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
 FROM collective WHERE completed_ns >= issued_ns GROUP BY ALL ORDER BY ALL;
 
+-- name: durations_partial
+SELECT group_id, op, log_bucket(duration_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations FROM part_times WHERE duration_ns IS NOT NULL GROUP BY ALL;
+
 -- name: durations_merge
 SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operations FROM partial_communication_durations GROUP BY ALL ORDER BY ALL;
 
@@ -31,6 +34,9 @@ SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operatio
 -- Begin to end of the host's wait on one rank, in logarithmic buckets.
 SELECT group_id, op, log_bucket(wait_end_ns - wait_begin_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
 FROM collective WHERE wait_end_ns >= wait_begin_ns GROUP BY ALL ORDER BY ALL;
+
+-- name: host_waits_partial
+SELECT group_id, op, log_bucket(host_wait_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations FROM part_times WHERE host_wait_ns IS NOT NULL GROUP BY ALL;
 
 -- name: host_waits_merge
 SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operations FROM partial_communication_host_waits GROUP BY ALL ORDER BY ALL;

@@ -9,6 +9,7 @@ A pool is started only for a run of at least POOL_ROWS rows: its processes cost 
 are spawned, not forked, since this process has threads.
 """
 
+import ctypes
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from rankscope.schema.errors import SettingsError
 
 from .part import Part
 from .parts import Task
-from .relations import RELATIONS
+from .relations import offer
 
 if TYPE_CHECKING:
     from .run import Run
@@ -33,6 +34,9 @@ POOL_ROWS: Final = 4_000_000
 """Rows from which a pool of processes is worth its start."""
 _MEMORY_BYTES: Final = 2_000_000_000
 """What all workers of a pool may hold in DuckDB before they spill."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Numbers of glibc's malloc.h."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,7 +75,11 @@ def run_tasks(run: "Run", tasks: list[Task]) -> Iterator[Contribution]:
     num_workers = run.threads or num_cpus()
     engine = run.engine.chosen(num_rows, num_workers)
     if engine.kind == LOCAL and len(tasks) == 1 and tasks[0].is_whole_run:
-        yield contribute(Part(tasks[0], run.connection))
+        part = Part(tasks[0], run.connection)
+        try:
+            yield contribute(part)
+        finally:
+            part.withdraw()
         return
     threads = num_workers if engine.kind == LOCAL else 1
     memory_limit = f"{_MEMORY_BYTES // (1 if engine.kind == LOCAL else num_workers)}B"
@@ -93,14 +101,25 @@ def run_task(task: Task, threads: int, memory_limit: str) -> Contribution:
 
 def contribute(part: Part) -> Contribution:
     """What an open part contributes to each partial of its task."""
-    for relation in dict.fromkeys(name for item in part.task.partials for name in item.relations):
-        RELATIONS[relation](part)
+    offer(part, (name for item in part.task.partials for name in item.relations))
     return {item.table: part.connection.sql(item.statement).to_arrow_table() for item in part.task.partials}
 
 
 def num_cpus() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def keep_memory() -> None:
+    """Let this process keep what it frees: parts are alike, and a page given back costs as much as reading it anew.
+
+    Of the C library's allocator; does nothing where that is not glibc.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
+    change = getattr(ctypes.CDLL(None), "mallopt", None)
+    if change is not None:
+        change(_M_MMAP_THRESHOLD, 1 << 30)
+        change(_M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
 class InProcess(Executor):
@@ -147,5 +166,6 @@ def _call(function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, A
 
 def _executor(engine: Engine, num_workers: int) -> AbstractContextManager[Executor]:
     if engine.kind == POOL:
-        return ProcessPoolExecutor(num_workers, mp_context=multiprocessing.get_context("spawn"))
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(num_workers, mp_context=context, initializer=keep_memory)
     return RayExecutor(engine.address) if engine.kind == RAY else InProcess()

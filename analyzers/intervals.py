@@ -57,8 +57,10 @@ def both(first: Union, second: Union) -> Union:
     if not len(first.begins) or not len(second.begins):
         return union(np.zeros(0, np.int64), np.zeros(0, np.int64))
     begins = np.concatenate([first.begins, second.begins])
-    place_one = np.searchsorted(first.begins, begins, side="right") - 1
-    place_two = np.searchsorted(second.begins, begins, side="right") - 1
+    order = np.argsort(begins, kind="stable")  # merges two sorted runs
+    is_first = order < len(first.begins)
+    begins, place_one = begins[order], np.cumsum(is_first) - 1
+    place_two = np.arange(len(begins)) - place_one - 1
     ends = np.minimum(first.ends[np.maximum(place_one, 0)], second.ends[np.maximum(place_two, 0)])
     is_inside = (place_one >= 0) & (place_two >= 0) & (ends > begins)
     return union(begins[is_inside], ends[is_inside])

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from .intervals import Ints, Union, both, segments, union
 from .part import NULL, Columns, Part
+from .relations import COLUMNS
 
 WORK: Final = ("forward", "backward", "optimizer")
 _INTERVALS: Final = {
@@ -36,9 +37,8 @@ def offer_live(part: Part) -> None:
     steps = part.selected(
         "SELECT incarnation, proc, rank, start_ns, end_ns FROM counted_step ORDER BY incarnation, proc"
     )
-    spans = part.columns("span", ("proc", "kind", "start_ns", "end_ns"))
-    columns = [name for pair in _INTERVALS.values() for name in pair]
-    rows = part.columns("collective", ("proc", *columns))
+    spans = part.columns("span", COLUMNS["part_live"]["span"])
+    rows = part.columns("collective", COLUMNS["part_live"]["collective"])
     whole, work = _unions(steps, "start_ns", "end_ns"), _unions(spans, "start_ns", "end_ns", _is_work(spans))
     of = {kind: _unions(rows, *names) for kind, names in _INTERVALS.items()}
     about = _ranks(steps)

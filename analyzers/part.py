@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from .buckets import BUCKET_MACRO
 from .intervals import Ints, segments
 from .listing import Listing, RunFile
-from .parts import LARGE, Task
+from .parts import LARGE, READ, Task
 from .statements import derived_views
 from .unsealed import Unsealed
 from .views import crowded, make_views
@@ -36,6 +36,10 @@ class Columns:
     numbers: dict[str, Ints]
     codes: dict[str, Ints]
     texts: dict[str, list[str]]
+
+    def has(self, names: Sequence[str]) -> bool:
+        """All of `names` are there."""
+        return all(name in self.numbers or name in self.codes for name in names)
 
     def processes(self) -> tuple[Ints, Ints]:
         """(code of each row's process and incarnation, [[incarnation, proc] by code]).
@@ -57,6 +61,13 @@ class Part:
 
     def __init__(self, task: Task, connection: duckdb.DuckDBPyConnection) -> None:
         self.task, self.connection = task, connection
+        self._known: dict[str, Columns] = {}
+        self._wanted: dict[str, tuple[str, ...]] = {}
+        self._offered: list[str] = []
+
+    def expect(self, wanted: dict[str, tuple[str, ...]]) -> None:
+        """Columns by table that will be asked for: they are read together."""
+        self._wanted = wanted
 
     @classmethod
     def open(cls, task: Task, threads: int, memory_limit: str) -> "Part":
@@ -65,9 +76,10 @@ class Part:
         connection.execute(f"SET threads = {threads}")
         connection.execute(f"SET memory_limit = '{memory_limit}'")
         connection.execute("SET python_enable_replacements = false")
+        connection.execute("SET enable_progress_bar = false")
         connection.execute(BUCKET_MACRO)
         unsealed = Unsealed(task.facts, task.entities, (), 0, 0)
-        make_views(connection, task.place, Listing(task.sealed, (), (), (), {}), unsealed)
+        make_views(connection, task.place, Listing(task.sealed, (), (), (), {}), unsealed, READ)
         part = cls(task, connection)
         part._bind()
         for sql in derived_views():
@@ -79,7 +91,13 @@ class Part:
         return self.connection.execute(sql).fetchall()
 
     def columns(self, table: str, names: Sequence[str]) -> Columns:
-        """`names` and the incarnation of all rows of a large table, processes in runs."""
+        """`names` and the incarnation of all rows of a large table, processes in runs. Kept with the part."""
+        known = self._known.get(table)
+        if known is None or not known.has(names):
+            known = self._known[table] = self._read(table, tuple(dict.fromkeys((*self._wanted.get(table, ()), *names))))
+        return known
+
+    def _read(self, table: str, names: Sequence[str]) -> Columns:
         files = [item for item in self.task.sealed if item.table == table]
         is_plain = self.task.bounds.procs is None and self.task.bounds.window is None
         if is_plain and not crowded(files, self.task.facts.get(table, {})) and not self.task.facts.get(table):
@@ -122,6 +140,13 @@ class Part:
     def offer(self, name: str, rows: pa.Table) -> None:
         """Make `rows` a relation of the part's statements."""
         self.connection.register(name, rows)
+        self._offered.append(name)
+
+    def withdraw(self) -> None:
+        """Take back what was offered: a run's own connection is used on."""
+        for name in self._offered:
+            self.connection.unregister(name)
+        self._offered, self._known = [], {}
 
     def _bind(self) -> None:
         """Restrict the large tables to the part's bounds."""
@@ -166,6 +191,9 @@ def _columns(rows: pa.Table) -> Columns:
         if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
             codes[name], texts[name] = _codes(column)
         else:
+            if column.null_count == rows.num_rows:
+                numbers[name] = np.full(rows.num_rows, NULL, np.int64)
+                continue
             if column.null_count:
                 column = pc.fill_null(column.cast(pa.int64()), pa.scalar(NULL, pa.int64()))
             numbers[name] = column.to_numpy().astype(np.int64, copy=False)

@@ -12,6 +12,7 @@ counts by logarithmic bucket. No averages, no sums of floats, no medians; ties o
 `gather` reads each part once for all partials that are asked for; `report` asks for those of all its questions at once.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -20,7 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from .engines import run_tasks
-from .parts import plan
+from .parts import Task, plan
 from .statements import statement
 
 if TYPE_CHECKING:
@@ -105,17 +106,31 @@ def gather(run: "Run", partials: Sequence[Partial]) -> None:
     assert isinstance(known, set)
     missing = tuple(dict.fromkeys(item for item in partials if item.table not in known))
     if missing:
-        run.attempt(lambda: _fill(run, missing))
+        run.attempt(lambda: _gather(run, missing))
         run.kept.setdefault(_KEPT, known).update(item.table for item in missing)  # type: ignore[attr-defined]
 
 
-def _fill(run: "Run", partials: tuple[Partial, ...]) -> None:
-    found: dict[str, list[pa.Table]] = {item.table: [] for item in partials}
-    for part in run_tasks(run, plan(run, partials)):
+def fill(run: "Run", tasks: list[Task]) -> None:
+    """Compute `tasks` and fill the tables of their partials with what they contribute, in their order."""
+    found: dict[str, list[pa.Table]] = defaultdict(list)
+    for part in run_tasks(run, tasks):
         for name, rows in part.items():
             found[name].append(rows)
     for name, pieces in found.items():
         _keep(run.connection, name, pa.concat_tables(pieces, promote_options="permissive"))
+
+
+def _gather(run: "Run", partials: tuple[Partial, ...]) -> None:
+    """A partial over tables without a row costs no reading of the others."""
+    idle = tuple(item for item in partials if not item.relations and not _has_rows(run, item))
+    for item in idle:
+        _keep(run.connection, item.table, run.connection.sql(item.statement).to_arrow_table())
+    if busy := tuple(item for item in partials if item not in idle):
+        fill(run, plan(run, busy))
+
+
+def _has_rows(run: "Run", partial: Partial) -> bool:
+    return any(run.size(table).num_rows for table in partial.tables)
 
 
 def _keep(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:

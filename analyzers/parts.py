@@ -31,6 +31,8 @@ LARGE: Final = ("collective", "span", "kernel")
 _ALWAYS: Final = ("step",)
 """Read beside the large tables: which steps count."""
 _ENTITIES: Final = ("process", "process_group")
+READ: Final = (*LARGE, *_ALWAYS, *_ENTITIES)
+"""The tables that a part has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Each function offers relations to the part's statements; `Partial.relations` names those that a statement reads.
 """
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from .part import Part
@@ -33,17 +34,53 @@ def _phases(part: Part) -> None:
     offer_phases(part)
 
 
+def _times(part: Part) -> None:
+    from .unions import offer_times
+
+    offer_times(part)
+
+
 def _live(part: Part) -> None:
     from .live_time import offer_live
 
     offer_live(part)
 
 
+COLUMNS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "part_matched": {"collective": ("proc", "record", "group_id", "op", "seq", "issued_ns", "completed_ns")},
+    "part_gaps": {"collective": ("proc", "group_id", "seq", "src", "dst", "tag", "tier")},
+    "part_waits": {"collective": ("proc", "step", "wait_begin_ns", "wait_end_ns")},
+    "part_phases": {"span": ("proc", "rank", "step", "kind", "name", "start_ns", "end_ns")},
+    "part_times": {
+        "collective": ("group_id", "op", "issued_ns", "completed_ns", "wait_begin_ns", "wait_end_ns"),
+    },
+    "part_live": {
+        "collective": (
+            "proc", "issued_ns", "completed_ns", "wait_begin_ns", "wait_end_ns", "wait_device_start_ns",
+            "wait_device_end_ns", "device_start_ns", "device_end_ns",
+        ),
+        "span": ("proc", "kind", "start_ns", "end_ns"),
+    },
+}  # fmt: skip
+"""What each function reads, by table."""
 RELATIONS: Final[dict[str, Callable[[Part], None]]] = {
     "part_matched": _matched,
     "part_gaps": _gaps,
     "part_waits": _waits,
     "part_phases": _phases,
     "part_live": _live,
+    "part_times": _times,
 }
 """By the first of the relations that the function offers."""
+
+
+def offer(part: Part, names: Iterable[str]) -> None:
+    """Offer the relations of `names`, reading each column once."""
+    chosen = list(dict.fromkeys(names))
+    wanted: dict[str, dict[str, None]] = defaultdict(dict)
+    for name in chosen:
+        for table, columns in COLUMNS[name].items():
+            wanted[table] |= dict.fromkeys(columns)
+    part.expect({table: tuple(columns) for table, columns in wanted.items()})
+    for name in chosen:
+        RELATIONS[name](part)

@@ -185,6 +185,7 @@ class Run:
         connection.execute(f"SET temp_directory = {quoted(spill)}")
         connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         connection.execute("SET python_enable_replacements = false")
+        connection.execute("SET enable_progress_bar = false")
         if self.threads is not None:
             connection.execute(f"SET threads = {int(self.threads)}")
         connection.execute(BUCKET_MACRO)

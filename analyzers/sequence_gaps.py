@@ -12,21 +12,22 @@ import pyarrow as pa
 
 from .intervals import Ints
 from .part import NULL, Columns, Part
+from .relations import COLUMNS
 
 _SMALL: Final = 65_536
 """Keys below this are sorted by counting (numpy sorts 16-bit integers so)."""
-_NAMES: Final = ("proc", "group_id", "seq", "src", "dst", "tag", "tier")
 
 
 def offer_gaps(part: Part) -> None:
     """part_gaps(proc), and collective_with_gaps: all rows of these processes."""
-    rows = part.columns("collective", _NAMES)
+    rows = part.columns("collective", COLUMNS["part_gaps"]["collective"])
     imported = rows.texts["tier"].index("imported") if "imported" in rows.texts["tier"] else -2
     chosen = (rows.numbers["seq"] != NULL) & (rows.codes["tier"] != imported)
     found = np.unique(_with_gaps(rows, None if chosen.all() else np.flatnonzero(chosen)))
     part.offer("part_gaps", pa.table({"proc": pa.array(found, pa.int64())}))
+    chosen_rows = "SEMI JOIN part_gaps USING (proc)" if len(found) else "WHERE false"
     part.connection.execute(
-        "CREATE OR REPLACE TEMP VIEW collective_with_gaps AS SELECT * FROM collective SEMI JOIN part_gaps USING (proc)"
+        f"CREATE OR REPLACE TEMP VIEW collective_with_gaps AS SELECT * FROM collective {chosen_rows}"
     )
 
 

@@ -32,11 +32,11 @@ SELECT * FROM partial_time_device ORDER BY incarnation, rank, device;
 -- name: names
 -- What counted as what: the time of each name, summed over its activities (which may overlap), longest first in each class.
 SELECT kernel_class, name, CAST(count(*) AS BIGINT) AS num, CAST(sum(end_ns - start_ns) AS BIGINT) AS total_ns FROM kernel
-WHERE category <> 'cpu_op' AND end_ns >= start_ns GROUP BY kernel_class, name ORDER BY total_ns DESC, name;
+WHERE category <> 'cpu_op' AND end_ns >= start_ns GROUP BY kernel_class, name ORDER BY total_ns DESC, name, kernel_class;
 
 -- name: names_merge
 SELECT kernel_class, name, CAST(sum(num) AS BIGINT) AS num, CAST(sum(total_ns) AS BIGINT) AS total_ns
-FROM partial_time_names GROUP BY kernel_class, name ORDER BY total_ns DESC, name;
+FROM partial_time_names GROUP BY kernel_class, name ORDER BY total_ns DESC, name, kernel_class;
 
 -- name: operators
 SELECT count(*) FROM kernel WHERE category = 'cpu_op';

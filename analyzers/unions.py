@@ -1,4 +1,4 @@
-"""Unions of intervals in a part, by process: time waited for collectives, and time in each phase of a step.
+"""Intervals in a part: their lengths, and unions by process of waits for collectives and of the phases of a step.
 
 Nested and parallel intervals count each instant once. Rows come in runs of one process and nearly in the order of time,
 so a running maximum of the ends does it; about 20 ns a row.
@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from .intervals import Ints, segments, union
-from .part import NULL, Part
+from .part import NULL, Columns, Part
+from .relations import COLUMNS
 
 
 def offer_waits(part: Part) -> None:
     """part_waits(proc, num_waits, wait_ns): the host-visible waits of each process in its counted steps."""
-    rows = part.columns("collective", ("proc", "step", "wait_begin_ns", "wait_end_ns"))
+    rows = part.columns("collective", COLUMNS["part_waits"]["collective"])
     begins, ends = rows.numbers["wait_begin_ns"], rows.numbers["wait_end_ns"]
     chosen = (begins != NULL) & (ends >= begins)
     chosen &= part.counted(rows)
@@ -25,9 +26,20 @@ def offer_waits(part: Part) -> None:
     part.offer("part_waits", pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in found], schema))
 
 
+def offer_times(part: Part) -> None:
+    """part_times(group_id, op, duration_ns, host_wait_ns): of every operation; null where it is not known."""
+    rows = part.columns("collective", COLUMNS["part_times"]["collective"])
+    pairs = {"duration_ns": ("issued_ns", "completed_ns"), "host_wait_ns": ("wait_begin_ns", "wait_end_ns")}
+    columns = {name: _text_column(rows, name) for name in ("group_id", "op")}
+    for name, (begin, end) in pairs.items():
+        begins, ends = rows.numbers[begin], rows.numbers[end]
+        columns[name] = pa.array(ends - begins, pa.int64(), mask=(begins == NULL) | (ends < begins))
+    part.offer("part_times", pa.table(columns))
+
+
 def offer_phases(part: Part) -> None:
     """part_phases(proc, kind, name, rank, num_spans, union_ns): by kind, in counted steps; name: of a user's span."""
-    rows = part.columns("span", ("proc", "rank", "step", "kind", "name", "start_ns", "end_ns"))
+    rows = part.columns("span", COLUMNS["part_phases"]["span"])
     begins, ends = rows.numbers["start_ns"], rows.numbers["end_ns"]
     chosen = np.flatnonzero((begins != NULL) & (ends >= begins) & part.counted(rows))
     kinds, names = rows.texts["kind"], rows.texts["name"]
@@ -58,10 +70,17 @@ def _by_code(
     """Of the chosen rows, by code: (code, first, after the last, begins, ends)."""
     if not chosen.all():
         codes, begins, ends = codes[chosen], begins[chosen], ends[chosen]
-    if len(segments(codes)) > len(np.unique(codes)):
+    runs = segments(codes)
+    if len({code for code, _, _ in runs}) < len(runs):
         order = np.argsort(codes, kind="stable")
         codes, begins, ends = codes[order], begins[order], ends[order]
     return [(code, low, high, begins[low:high], ends[low:high]) for code, low, high in segments(codes)]
+
+
+def _text_column(rows: Columns, name: str) -> pa.Array:
+    codes = rows.codes[name]
+    texts = pa.array(rows.texts[name], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32), pa.int32(), mask=codes < 0), texts)
 
 
 def _text(texts: list[str], code: int) -> str | None:

@@ -8,6 +8,7 @@ entity tables, which are small, are merged with their sealed files in the same w
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import pyarrow as pa
@@ -62,6 +63,7 @@ def read_unsealed(place: Place, listing: Listing) -> Unsealed:
     return Unsealed(_facts(parts), _entities(parts), tuple(faults), len(leftovers), num_alive)
 
 
+@cache
 def view_columns(table: str) -> tuple[str, ...]:
     """The columns of the view of `table`: the declared ones, and for rows of a partition its incarnation and node."""
     declared = TABLES[table]

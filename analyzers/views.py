@@ -9,6 +9,8 @@ so that memory stays bounded, and all but the last row of each are left out. Tab
 
 import re
 from collections import defaultdict
+from collections.abc import Collection
+from functools import cache
 from typing import Final
 
 import duckdb
@@ -49,12 +51,17 @@ _PARTITION_OF_PATH: Final = (
 )
 
 
-def make_views(connection: duckdb.DuckDBPyConnection, place: Place, listing: Listing, unsealed: Unsealed) -> None:
-    """Create the views in `connection`. Raises duckdb.Error if a file changed since it was listed."""
+def make_views(
+    connection: duckdb.DuckDBPyConnection, place: Place, listing: Listing, unsealed: Unsealed,
+    only: Collection[str] = TABLES,
+) -> None:  # fmt: skip
+    """Create the views in `connection`, of all tables or `only` some. Raises duckdb.Error if a file changed since it
+    was listed.
+    """
     by_table: dict[str, list[RunFile]] = defaultdict(list)
     for item in listing.sealed:
         by_table[item.table].append(item)
-    for name, table in TABLES.items():
+    for name, table in ((name, TABLES[name]) for name in only):
         if is_entity(name):
             _entity_view(connection, name, unsealed)
         else:
@@ -203,6 +210,7 @@ def _empty(table: str) -> str:
     return f"SELECT {_columns(table, frozenset())} WHERE false"
 
 
+@cache
 def _type(table: str, column: str) -> str:
     if column in TABLES[table].names:
         return _SQL_TYPES[TABLES[table].column(column).type]

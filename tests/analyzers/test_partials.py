@@ -1,0 +1,57 @@
+"""Merged partials against the definitions over the whole run: equal to the last bit, however the run is cut."""
+
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import hypothesis.strategies as st
+from any_run import written
+from hypothesis import HealthCheck, given, settings
+from run_builder import proc_of
+
+from rankscope.analyzers.communication import UNFINISHED, unfinished_rows
+from rankscope.analyzers.pairs import PAIRS
+from rankscope.analyzers.partials import Partial, fill, gather_all
+from rankscope.analyzers.parts import Bounds, Task, nodes_of, part_of
+from rankscope.analyzers.run import Run
+
+Cuts = tuple[list[int], list[int], list[int]]
+
+
+def cut(run: Run, partials: tuple[Partial, ...], cuts: Cuts) -> list[Task]:
+    """Nodes in groups, each cut by processes or by sequence numbers as the partials allow."""
+    groups: dict[int, list[str]] = {}
+    for number, node in enumerate(nodes_of(run, partials)):
+        groups.setdefault(cuts[0][number % len(cuts[0])], []).append(node)
+    tasks = []
+    for nodes in groups.values():
+        for split, bounds in (("process", cuts[1]), ("operation", cuts[2])):
+            chosen = tuple(item for item in partials if (item.split == "operation") == (split == "operation"))
+            for edges in pairwise([None, *sorted(set(bounds)), None]):
+                limits = Bounds(procs=edges) if split == "process" else Bounds(window=edges)
+                tasks.append(part_of(run, chosen, nodes, limits))
+    return tasks
+
+
+PROCS = st.lists(st.sampled_from([proc_of(rank, n) for rank in range(6) for n in (0, 1)]), max_size=3)
+
+
+@given(
+    st.integers(0, 1 << 30), st.booleans(),
+    st.tuples(st.lists(st.integers(0, 2), min_size=3, max_size=3), PROCS, st.lists(st.integers(0, 9), max_size=2)),
+)  # fmt: skip
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_merged_partials_equal_the_definition(seed: int, is_one_host: bool, cuts: Cuts) -> None:
+    with TemporaryDirectory() as folder, Run.open(str(written(Path(folder) / "run", seed, is_one_host))) as run:
+        expected = {pair: run.rows(pair.definition) for pair in PAIRS}
+        gather_all(run, PAIRS)
+        _check(run, expected)
+        fill(run, cut(run, tuple(dict.fromkeys(item for pair in PAIRS for item in pair.partials)), cuts))
+        _check(run, expected)
+
+
+def _check(run: Run, expected: dict[Any, list[Any]]) -> None:
+    for pair, rows in expected.items():
+        found = unfinished_rows(run) if pair is UNFINISHED else run.rows(pair.merge)
+        assert found == rows, pair.name
