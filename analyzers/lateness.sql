@@ -8,7 +8,7 @@ GROUP BY incarnation, step HAVING bool_and(left_out IS NULL);
 
 -- name: rows
 -- What each rank did of these steps' operations, on the common clock. begin: on the device where that is known, else on the host; a device
--- operation of which only the launch is known tells nothing. end: where it was seen, not merely found later (poll).
+-- operation of which only the launch is known (nobody on the host saw it end) tells nothing. end: where it was seen, not merely found later (poll).
 CREATE OR REPLACE TEMP TABLE _late_row AS
 WITH place AS (SELECT proc, incarnation, min(boot_id) AS boot_id, min(mesh_pp) AS stage FROM process GROUP BY proc, incarnation),
 teams AS (
@@ -32,16 +32,17 @@ JOIN teams t ON t.group_id = c.group_id AND t.incarnation = c.incarnation
 JOIN causes k ON k.op = c.op
 JOIN place p ON p.proc = c.proc AND p.incarnation = c.incarnation {aligned}
 WHERE c.seq IS NOT NULL AND c.issued_ns IS NOT NULL AND c.rank IS NOT NULL
-    AND (is_device OR t.backend IS NULL OR (t.backend NOT LIKE '%nccl%' AND t.backend NOT LIKE '%rccl%' AND t.backend NOT LIKE '%hccl%'));
+    AND (is_device OR c.timing_source IN ('wait', 'flight_recorder') OR t.backend IS NULL OR (t.backend NOT LIKE '%nccl%' AND t.backend NOT LIKE '%rccl%' AND t.backend NOT LIKE '%hccl%'));
 
 -- name: operations
 -- Operations of which every member left a begin on the common clock. floor: nobody arrives before its predecessor in the group was over: at
--- the latest begin of any before it, or when the last one was seen to end. Ends on devices that do not coincide were matched wrongly.
+-- the latest begin for which one before it had to wait, or when the last one was seen to end. Ends on devices that do not coincide were matched wrongly.
 -- is_level: its members are to arrive together. Those of different pipeline stages, or of a transfer, are not: they only inherit.
 -- flight: counts up where all came after the floor; until then somebody had it queued behind others in flight.
 CREATE OR REPLACE TEMP TABLE _late_operation AS
 WITH matched AS (
     SELECT incarnation, team, pair, seq, op, min(kind) AS kind, min(step) AS step, min(begin_ns) AS first_begin_ns, max(begin_ns) AS last_begin_ns,
+        CASE min(kind) WHEN 'leaf' THEN min(begin_ns) ELSE max(begin_ns) FILTER (is_cause) END AS over_ns,
         min(end_ns) AS first_end_ns, min(kind) <> 'pair' AND count(DISTINCT stage) <= 1 AS is_level
     FROM _late_row GROUP BY incarnation, team, pair, seq, op
     HAVING count(*) = max(size) AND count(DISTINCT proc) = max(size) AND count(begin_ns) = max(size) AND max(size) > 1
@@ -49,7 +50,7 @@ WITH matched AS (
         AND (NOT bool_and(is_device) OR min(kind) <> 'all' OR count(end_ns) < count(*)
             OR max(end_ns) - min(end_ns) <= {error_ns} + max(begin_ns) - min(begin_ns))),
 floored AS (SELECT row_number() OVER (ORDER BY incarnation, step, last_begin_ns, team, pair, seq, op) AS operation, *,
-    greatest(max(last_begin_ns) OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+    greatest(max(over_ns) OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
         lag(first_end_ns) OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op)) AS floor_ns
     FROM matched)
 SELECT *, count(*) FILTER (floor_ns IS NULL OR first_begin_ns >= floor_ns)
@@ -60,7 +61,7 @@ FROM floored;
 -- Each rank's arrival. most: the lateness that it can have there: how much later than the first it began, beyond what it was later already
 -- at others in flight with this one.
 CREATE OR REPLACE TEMP TABLE _late_arrival AS
-SELECT o.operation, o.incarnation, o.step, o.team, o.pair, o.is_level, r.proc, r.rank, r.is_cause, r.is_waiter,
+SELECT o.operation, o.incarnation, o.step, o.team, o.pair, o.is_level, o.kind IN ('all', 'pair') AS is_left_together, r.proc, r.rank, r.is_cause, r.is_waiter,
     greatest(r.begin_ns, coalesce(o.floor_ns, r.begin_ns)) AS arrival_ns, CASE WHEN o.kind = 'all' THEN greatest(0, r.begin_ns - o.first_begin_ns
         - coalesce(max(r.begin_ns - o.first_begin_ns) OVER (PARTITION BY o.incarnation, o.team, o.pair, o.flight, r.proc ORDER BY o.operation
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)) END AS most_ns
@@ -88,8 +89,9 @@ charged AS (
 added AS (
     SELECT *, CAST(sum(wait_ns) OVER (PARTITION BY incarnation, proc ORDER BY turn ROWS UNBOUNDED PRECEDING) AS BIGINT) AS sum_ns FROM charged)
 SELECT operation, incarnation, step, team, pair, is_level, proc, rank, is_cause, is_waiter, arrival_ns, most_ns, culprit, first_ns, turn, wait_ns,
-    sum_ns - wait_ns - coalesce(lag(sum_ns) OVER same, 0) AS waited_ns, coalesce(lag(turn) OVER same, 0) AS since_turn
-FROM added WINDOW same AS (PARTITION BY incarnation, proc, team, pair ORDER BY turn);
+    sum_ns - wait_ns - coalesce(max(sum_ns) FILTER (is_left_together) OVER same, 0) AS waited_ns,
+    coalesce(max(turn) FILTER (is_left_together) OVER same, 0) AS since_turn
+FROM added WINDOW same AS (PARTITION BY incarnation, proc, team, pair ORDER BY turn ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING);
 
 -- name: shares
 -- Lateness after the first arrival, and the part of it that the rank inherited: what it waited elsewhere meanwhile, beyond what the first

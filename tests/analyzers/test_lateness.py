@@ -132,6 +132,21 @@ def test_who_waits_for_whom_depends_on_the_operation(tmp_path: Path, op: str, wa
     assert in_ms(found.wait_ns) == [waits]
 
 
+def test_an_operation_that_the_others_need_not_wait_for_hides_no_lateness(tmp_path: Path) -> None:
+    """Rank 2 comes 40 ms late to a broadcast from rank 0, after which the others go on; all wait for it at the next."""
+    build = RunBuilder(tmp_path / "run", world_size=3)
+    for step in range(3):
+        start = 1000 * step
+        for rank, late in ((0, 0), (1, 0), (2, 40)):
+            begin = start + 100 + late
+            build.collective(rank, 2 * step, begin, (begin, begin + 2), begin + 2, step=step, op="broadcast", root=0)
+            build.collective(rank, 2 * step + 1, begin + 10, (begin + 10, start + 160), start + 160, step=step)
+            build.step(rank, step, start, start + 1000)
+    build.entities()
+    found = read(build.seal())
+    assert in_ms(found.own_ns) == [[0, 0, 40]] * 2 and in_ms(found.wait_ns) == [[40, 40, 0]] * 2
+
+
 def test_operations_with_a_member_missing_and_launches_on_a_device_accuse_nobody(tmp_path: Path) -> None:
     build = RunBuilder(tmp_path / "run")
     build.add("process_group", group_id="nccl-group", incarnation=0, member_starts=[0], member_strides=[1],
@@ -141,7 +156,7 @@ def test_operations_with_a_member_missing_and_launches_on_a_device_accuse_nobody
             at = 1000 * step + 50 * rank
             if rank == 0:
                 build.collective(rank, step, at, None, at + 10, step=step)
-            build.collective(rank, step, at, None, None, step=step, group_id="nccl-group")
+            build.collective(rank, step, at, None, None, step=step, group_id="nccl-group", timing_source="none")
             build.step(rank, step, 1000 * step, 1000 * (step + 1))
     build.entities()
     found = read(build.seal())
