@@ -21,7 +21,7 @@ from .evidence import Evidence
 from .exposure import exposure
 from .groups import Group, read_groups
 from .headline import INFO, WARNING, Headline
-from .matched import TABLES, Matching, matched
+from .matched import SOURCE, TABLES, Matching, matched
 from .placement import Crossing, placement
 from .run import Row, Run
 
@@ -103,24 +103,19 @@ class Collectives:
 
 
 def collectives(run: Run, coverage: float | None = None) -> Collectives:
-    """The matched operations of `run`."""
-    return taken_apart(matched(run), coverage)
-
-
-def taken_apart(matching: Matching, coverage: float | None) -> Collectives:
-    """The same over operations that are matched already."""
-    groups = read_groups(matching.run)
+    """The collectives of `run`, taken apart. `matched(run)` has the single operations then."""
+    # first what reads the files: a damaged one makes the run be read anew, without the tables of what is matched
+    network, exposed = amplification(run, coverage), exposure(run, coverage)
+    matching, groups = matched(run), read_groups(run)
     told = _Classes(matching, groups, coverage)
     classes = sorted(
         (told.measured(key, totals) for key, totals in told.totals.items()),
         key=lambda item: (-item.wait_ns - item.transfer_ns, -item.num_operations, item.group_kind, item.op,
                           item.group.label if item.group else "", item.size_class or 0),
     )  # fmt: skip
-    network = amplification(matching.run, coverage)
-    placed = placement(matching, groups, exposure(matching.run, coverage), coverage)
     return Collectives(
-        tuple(classes), _unmatched(matching, groups), _caused(matching, coverage), network, placed,
-        (*_waiting(classes), *_sending(network)),
+        tuple(classes), _unmatched(matching, groups), _caused(matching, coverage), network,
+        placement(matching, groups, exposed, coverage), (*_waiting(classes), *_sending(network)),
     )  # fmt: skip
 
 
@@ -182,8 +177,8 @@ class _Classes:
             self._histograms[keys[tuple(at)], measure][bucket] += num
         polled = (_POLLED,) if matching.is_polled else ()
         self._told = Evidence(
-            matching.run, ANALYZER, matching.statement("distributions"), TABLES, coverage, window=matching.window,
-            caveats=polled, clock_error_ns=matching.error_ns,
+            matching.run, ANALYZER, matching.statement("distributions"), TABLES, coverage, predicate=SOURCE,
+            window=matching.window, caveats=polled, clock_error_ns=matching.error_ns,
         )  # fmt: skip
 
     def _key(self, group_id: str | None, op: str | None, size_class: int | None, size: int | None) -> _Key:
@@ -265,8 +260,8 @@ def _unmatched(matching: Matching, groups: dict[str | None, Group]) -> tuple[Unm
 
 
 def _caused(matching: Matching, coverage: float | None) -> tuple[Measurement, ...]:
-    told = Evidence(matching.run, ANALYZER, matching.statement("caused"), TABLES, coverage, window=matching.window,
-                    clock_error_ns=matching.error_ns)  # fmt: skip
+    told = Evidence(matching.run, ANALYZER, matching.statement("caused"), TABLES, coverage, predicate=SOURCE,
+                    window=matching.window, clock_error_ns=matching.error_ns)  # fmt: skip
     return tuple(
         told.measurement("collective.wait_caused", int(wait_ns), {"rank": rank}, num)
         for rank, num, wait_ns in matching.rows("caused")

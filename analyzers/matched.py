@@ -17,12 +17,18 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+import duckdb
+
 from .clocks import align
 from .run import Row, Run
 from .statements import statement
 
 ANALYZER: Final = "collectives"
 TABLES: Final = ("collective", "process", "process_group")
+SOURCE: Final = (
+    "_member and _operation are left in the reader's connection by rankscope.analyzers.matched: statements member and "
+    "operation of collectives.sql"
+)
 MAX_ROWS: Final = 2_000_000
 """Rows of collectives that are matched one by one: about five seconds of CPU time, 0.5 GB."""
 NOBODY: Final = 1 << 62
@@ -59,11 +65,9 @@ class Matching:
         """The rows of a statement of `collectives.sql` over `_member` and `_operation`."""
         return self.run.rows(self._told(statement(ANALYZER, name)).format(**values))
 
-    def statement(self, name: str, **values: int) -> str:
-        """The same as one statement over the run's views, for provenance."""
-        parts = {"_member": self._member(), "_operation": self._told(statement(ANALYZER, "operation"))}
-        known = ", ".join(f"{table} AS ({sql})" for table, sql in parts.items())
-        return f"WITH {known} {self._told(statement(ANALYZER, name)).format(**values)}"
+    def statement(self, name: str) -> str:
+        """The statement itself, for provenance: short, since every measurement carries it. `SOURCE` says over what."""
+        return self._told(statement(ANALYZER, name))
 
     @property
     def window(self) -> str:
@@ -100,6 +104,13 @@ class Matching:
 
 def matched(run: Run) -> Matching:
     """Match the operations of `run`, once for each reading of it; the tables stay in its connection."""
+    try:
+        return _matched(run)
+    except duckdb.CatalogException:  # a file proved damaged and the run was read anew, without its temporary tables
+        return _matched(run)
+
+
+def _matched(run: Run) -> Matching:
     known = run.kept.get(_KEPT)
     if isinstance(known, Matching):
         return known

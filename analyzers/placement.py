@@ -19,7 +19,7 @@ from .bandwidth import bus_factor
 from .evidence import Evidence
 from .exposure import Exposure
 from .groups import Group
-from .matched import TABLES, Matching
+from .matched import SOURCE, TABLES, Matching
 from .run import Row
 
 ANALYZER: Final = "placement"
@@ -79,7 +79,7 @@ def placement(
         group = groups.get(row[0]) or Group.unknown(row[0])
         found[group.kind, link_of(group, ranks, switches)].add(row, shares.get(row[0], 0))
     told = Evidence(matching.run, ANALYZER, matching.statement("placed"), (*TABLES, "device"), coverage,
-                    window=matching.window, clock_error_ns=matching.error_ns)  # fmt: skip
+                    predicate=SOURCE, window=matching.window, clock_error_ns=matching.error_ns)  # fmt: skip
     total = sum(shares.values())
     crossings = [_crossing(told, kind, link, sums, total) for (kind, link), sums in found.items()]
     return tuple(sorted(crossings, key=lambda item: (-int(item.bytes.value or 0), item.group_kind, item.link)))

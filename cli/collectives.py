@@ -24,14 +24,13 @@ def command(
     Example: rankscope collectives rankscope-runs/my-run --operations 5
     """
     limit = _limit(operations)
-    from rankscope.analyzers.collectives import taken_apart
+    from rankscope.analyzers.collectives import collectives
     from rankscope.analyzers.listed import listed
     from rankscope.analyzers.matched import matched
 
     with opened(run) as at:
-        matching = matched(at.run)
-        found = taken_apart(matching, at.share)
-        single = listed(matching, limit) if limit else ()
+        found = collectives(at.run, at.share)
+        single = listed(matched(at.run), limit) if limit else ()
         if json:
             more = {"operations": [item.as_json() for item in single]} if operations else {}
             unmatched = [{"group_kind": item.group_kind, "op": item.op, "reason": item.reason,
