@@ -259,7 +259,8 @@ class NodeAgent:
         sampled = self._samplers.take(time.monotonic_ns(), is_last=True)
         self._export(sampled)
         if self._exporter is not None:
-            self._exporter.flush()
+            self._exporter.settle()
+            self._export({})
         for run in list(self._writers):
             writer = self._writers.pop(run)
             writer.add([Batch(rows=sampled.get(run, []))])

@@ -76,21 +76,35 @@ class Exporter:
             found.append(self._news.popleft())
         return found
 
-    def flush(self) -> None:
-        """Export what there is; returns at once."""
-        self._flush.set()
-        self._wake.set()
-
-    def finish(self, seconds: float = EXIT_SECONDS) -> None:
-        """The end: what there is is exported, `seconds` at most."""
+    def settle(self, seconds: float = EXIT_SECONDS) -> None:
+        """Export what there is, and wait for it, `seconds` at most; what then is not there is told by `news`."""
         if os.getpid() != self._pid:
             return
         self._deadline_s = time.monotonic() + seconds
+        self._flushed.clear()
+        self._flush.set()
+        self._wake.set()
+        self._flushed.wait(seconds)
+        for sender in self._all_senders():
+            sender.settle(self._deadline_s)
+        if self.num_dropped:
+            self._news.append(f"otlp: {self.num_dropped:,} records were not counted: the export was too slow")
+            self.num_dropped = 0
+
+    def finish(self) -> None:
+        """The end: what is left is exported, EXIT_SECONDS at most from the last `settle` on."""
+        if os.getpid() != self._pid:
+            return
+        self._deadline_s = min(self._deadline_s, time.monotonic() + EXIT_SECONDS)
         self._is_over.set()
-        self.flush()
-        self._thread.join(seconds)
-        for sender in [sender for senders in self._senders.values() for sender in senders]:
+        self._flush.set()
+        self._wake.set()
+        self._thread.join(max(0.0, self._deadline_s - time.monotonic()))
+        for sender in self._all_senders():
             sender.finish(self._deadline_s)
+
+    def _all_senders(self) -> list[Sender]:
+        return [sender for senders in self._senders.values() for sender in senders]
 
     def _put(self, size: int, work: Callable[[], None]) -> None:
         if os.getpid() != self._pid:
@@ -114,7 +128,7 @@ class Exporter:
                 self._pull.stop()
 
     def _open(self) -> None:
-        for sender in [sender for senders in self._senders.values() for sender in senders]:
+        for sender in self._all_senders():
             sender.start()
         if "prometheus" in self._asked.metrics:
             host, port = self._asked.pull_host, self._asked.pull_port
@@ -141,6 +155,8 @@ class Exporter:
             if is_flush or now - spans_s >= self._asked.spans_s:
                 spans_s = now
                 self._export_spans()
+            if is_flush:
+                self._flushed.set()
             if is_over:
                 return
 

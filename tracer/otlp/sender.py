@@ -24,12 +24,12 @@ class Sender:
 
     def __init__(self, signal: str, place: str, make: Callable[[], Callable[[Any], bool]],
                  say: Callable[[str], None]) -> None:  # fmt: skip
-        self.num_dropped = 0
+        self.num_dropped, self._num_told = 0, 0
         self._signal, self._place, self._make, self._say = signal, place, make, say
         self._condition = threading.Condition()
         self._snapshot: Any = None
         self._spans: list[Any] = []
-        self._is_over, self._is_fine = False, True
+        self._is_over, self._is_fine, self._is_idle = False, True, True
         self._reasons = Reasons(PREFIX + signal)
         self._thread = threading.Thread(target=self._work, name=PREFIX + signal, daemon=True)
 
@@ -40,8 +40,8 @@ class Sender:
     def offer(self, snapshot: Any) -> None:
         """A snapshot of metrics; it takes the place of one that still waits."""
         with self._condition:
-            self._snapshot = snapshot
-            self._condition.notify()
+            self._snapshot, self._is_idle = snapshot, False
+            self._condition.notify_all()
 
     def add(self, spans: list[Any]) -> None:
         """Further spans."""
@@ -49,13 +49,25 @@ class Sender:
             room = max(0, MAX_SPANS - len(self._spans))
             self.num_dropped += max(0, len(spans) - room)
             self._spans += spans[:room]
-            self._condition.notify()
+            self._is_idle &= not self._spans
+            self._condition.notify_all()
+
+    def settle(self, deadline_s: float) -> None:
+        """Wait until everything is sent or given up, until `deadline_s` (time.monotonic()) at most, and say if not."""
+        with self._condition:
+            left = max(0.0, deadline_s - time.monotonic())
+            is_done = self._condition.wait_for(lambda: self._is_idle, left)
+        if not is_done and self._is_fine:
+            self._note(False)
+        if self.num_dropped > self._num_told:
+            self._num_told = self.num_dropped
+            self._say(f"otlp: {self.num_dropped:,} {self._signal} were dropped: {self._place} takes them too slowly")
 
     def finish(self, deadline_s: float) -> None:
         """Send what waits, until `deadline_s` (time.monotonic()) at most."""
         with self._condition:
             self._is_over = True
-            self._condition.notify()
+            self._condition.notify_all()
         self._thread.join(max(0.0, deadline_s - time.monotonic()))
         if not self._thread.is_alive():  # one that is left behind goes on being quiet
             self._reasons.remove()
@@ -66,10 +78,12 @@ class Sender:
             self._reasons.install()
         except Exception as error:  # noqa: BLE001 (the SDK's: of a wrong variable, a missing package)
             self._say(f"otlp: no {self._signal} are exported: {one_line(error)}")
-            return
+            send = _nowhere
         while True:
             with self._condition:
                 while self._snapshot is None and not self._spans and not self._is_over:
+                    self._is_idle = True
+                    self._condition.notify_all()
                     self._condition.wait()
                 snapshot, self._snapshot = self._snapshot, None
                 spans, self._spans = self._spans[:CHUNK], self._spans[CHUNK:]
@@ -108,3 +122,8 @@ class Sender:
         else:
             why = f": {self._reasons.last}" if self._reasons.last else ""
             self._say(f"otlp: {self._signal} do not arrive at {self._place}{why}; the run directory has everything")
+
+
+def _nowhere(_: Any) -> bool:
+    """Where nothing can be sent at all, which was said."""
+    return True

@@ -17,6 +17,8 @@ EXPORTERS: Final = {"metrics": ("otlp", "console", "prometheus"), "traces": ("ot
 EXPORT_MS: Final = 60_000
 """Between two exports of metrics: the specification's default."""
 SPANS_MS: Final = 5_000
+LEAST_S: Final = 0.01
+"""No interval is shorter: one of 0 would be a loop that never rests."""
 PULL_HOST, PULL_PORT = "localhost", 9464
 ONE_STEP_IN: Final = 20
 """Steps that become spans where OTEL_TRACES_SAMPLER is not set."""
@@ -87,8 +89,8 @@ def wanted(environment: Mapping[str, str]) -> Wanted:
     return Wanted(
         frozenset(exporters["metrics"]), frozenset(exporters["traces"]), protocols,
         _text(environment, "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE").lower() == "delta",
-        _number(environment, "OTEL_METRIC_EXPORT_INTERVAL", EXPORT_MS, problems) / 1e3,
-        _number(environment, "OTEL_BSP_SCHEDULE_DELAY", SPANS_MS, problems) / 1e3,
+        max(LEAST_S, _number(environment, "OTEL_METRIC_EXPORT_INTERVAL", EXPORT_MS, problems) / 1e3),
+        max(LEAST_S, _number(environment, "OTEL_BSP_SCHEDULE_DELAY", SPANS_MS, problems) / 1e3),
         _sampler(environment, problems), _service(environment, resource), resource,
         parent_of(_text(environment, "TRACEPARENT")),
         _text(environment, "OTEL_EXPORTER_PROMETHEUS_HOST") or PULL_HOST,

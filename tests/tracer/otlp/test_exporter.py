@@ -41,7 +41,7 @@ def start(rank: FakeRank, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
     yield begin
     for live in made:
-        live.exporter.finish(0.1)
+        live.exporter.finish()
 
 
 class Live:
@@ -148,7 +148,7 @@ def test_a_forked_child_exports_nothing(start: Callable[..., Live]) -> None:
         if child == 0:
             began = time.monotonic()
             live.step(1)
-            live.exporter.flush()
+            live.exporter.settle()
             live.exporter.finish()
             os._exit(0 if time.monotonic() - began < 1 and threading.active_count() == 1 else 1)
         assert os.waitpid(child, 0)[1] == 0
@@ -195,3 +195,15 @@ def test_grpc_without_the_package_is_one_line(start: Callable[..., Live], monkey
 def test_problems_are_told(start: Callable[..., Live]) -> None:
     live = start(OTEL_METRICS_EXPORTER="statsd")
     assert "OTEL_METRICS_EXPORTER=statsd" in live.wait_for_lines(1)[0]
+
+
+def test_compression_none_is_a_word_that_grpc_knows_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import grpc  # type: ignore[import-untyped, unused-ignore]
+
+    from rankscope.tracer.otlp import sdk
+
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", unused())
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+    for exporter in (sdk._metric_exporter("otlp", "grpc"), sdk._span_exporter("otlp", "grpc", "")):
+        assert exporter._compression == grpc.Compression.NoCompression  # type: ignore[attr-defined]
+        exporter.shutdown()
