@@ -237,6 +237,17 @@ def test_of_very_many_rows_windows_of_numbers_are_taken(tmp_path: Path, monkeypa
     assert some.wait[0].provenance.window == "64 sequence numbers in 256, of every group"
 
 
+def test_a_damaged_file_is_left_out(tmp_path: Path) -> None:
+    run = healthy_run(tmp_path / "run", pieces=3)
+    path = sorted((run / "collective").rglob("*.parquet"))[1]
+    data = bytearray(path.read_bytes())
+    data[8 : len(data) // 3] = bytes(byte ^ 0x5A for byte in data[8 : len(data) // 3])
+    path.write_bytes(bytes(data))
+    with Run.open(str(run)) as opened:
+        [item] = collectives(opened, None).classes
+        assert len(opened.faults) == 1 and item.num_matched == 4 == len(listed(matched(opened), 10))
+
+
 def test_the_statement_of_a_measurement_gives_its_numbers(tmp_path: Path) -> None:
     with Run.open(str(healthy_run(tmp_path / "run"))) as run:
         found = matched(run)

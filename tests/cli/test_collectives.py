@@ -8,6 +8,8 @@ from command_line import Command
 from run_builder import MS, RunBuilder, healthy_run
 from syrupy.assertion import SnapshotAssertion
 
+from rankscope.analyzers import matched
+
 
 def test_drawn(rankscope: Command, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     ran = rankscope("collectives", str(healthy_run(tmp_path / "run")), "--operations", "1")
@@ -21,6 +23,21 @@ def test_not_matched_is_said(rankscope: Command, tmp_path: Path, snapshot: Snaps
     build.entities()
     build.seal()
     assert rankscope("collectives", str(tmp_path / "run")).out == snapshot
+
+
+def test_a_sample_and_missing_rows_are_said(
+    rankscope: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matched, "MAX_ROWS", 4)
+    build = RunBuilder(tmp_path / "run", world_size=3)
+    for rank in (0, 1):
+        for seq in range(6):
+            build.collective(rank, seq, 10 * seq, None, 10 * seq + 2)
+    build.entities(ranks=[0, 1])
+    build.seal()
+    text = rankscope("collectives", str(tmp_path / "run")).out
+    assert "only 66.7 % of the rows are there" in text
+    assert "a sample was matched: 64 sequence numbers in 192" in text
 
 
 def test_nothing_recorded(rankscope: Command, tmp_path: Path) -> None:
