@@ -62,17 +62,22 @@ _AnswerT_co = TypeVar("_AnswerT_co", bound=Answer, covariant=True)
 @dataclass(frozen=True, slots=True)
 class Question(Generic[_AnswerT_co]):
     """One analyzer. answers: its measurements' names, or what they begin with. tables: without a row in each of them
-    it does not arise.
+    it does not arise. most_rows: beyond so many the report leaves it to its command; 0: it is always quick.
     """
 
     name: str
     function: Callable[[Run, float | None], _AnswerT_co | None]
     answers: tuple[str, ...]
     tables: tuple[str, ...] = ()
+    most_rows: int = 0
 
     def arises(self, run: Run) -> bool:
         """Every table that it needs has rows: if not, the answer is that there is nothing to tell."""
         return all(run.size(table).num_rows for table in self.tables)
+
+    def is_slow(self, run: Run) -> bool:
+        """The run is too large to ask this beside everything else."""
+        return bool(self.most_rows) and sum(run.size(table).num_rows for table in self.tables) > self.most_rows
 
     def ask(self, run: Run, share: float | None) -> _AnswerT_co | None:
         """The answer; None where the rows do not suffice for one."""
@@ -130,11 +135,16 @@ SECTIONS: Final[tuple[Question[Answer], ...]] = (
 )
 """What the report has a section for."""
 
+MANY_ROWS: Final = 5_000_000
+"""Rows that matching operation by operation takes about a minute for (5 to 12 us of CPU each)."""
+
 FINDINGS: Final[tuple[Question[Finding], ...]] = (
     Question("hang", hang, ("collective.unfinished",), ("collective", "process")),
-    Question("stragglers", _stragglers, ("straggler.",), ("collective", "step")),
+    Question("stragglers", _stragglers, ("straggler.",), ("collective", "step"), MANY_ROWS),
     Question("what_if", _what_if, ("straggler.",), ("collective", "span", "step")),
-    Question("collectives", collectives, ("collective.", "network.", "placement."), ("collective", "process")),
+    Question(
+        "collectives", collectives, ("collective.", "network.", "placement."), ("collective", "process"), MANY_ROWS
+    ),
     Question("clocks", _clocks, ("clock.",), ("collective", "process")),
     Question("pipeline", pipeline, ("pipeline.",), ("span",)),
     Question("time", times, ("time.", "ratio.")),

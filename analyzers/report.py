@@ -11,7 +11,7 @@ from .communication import Communication, communication
 from .coverage import Coverage, coverage
 from .device_headlines import device_headlines
 from .devices import Devices, devices
-from .headline import UNDECIDED, Headline, worst_first
+from .headline import INFO, UNDECIDED, Headline, worst_first
 from .headlines import headlines, verdicts
 from .host import Hosts, hosts
 from .host_headlines import host_headlines
@@ -115,16 +115,22 @@ def _report(run: Run) -> Report:
     nics, machines, mounts = network(run, share), hosts(run, share), storage(run, share)
     batches, saved = loading(run, share), checkpoints(run, share)
     numbers = numerics(run, share)
-    asked = [question.ask(run, share) for question in FINDINGS if question.arises(run)]
+    asked = [question.ask(run, share) for question in FINDINGS if question.arises(run) and not question.is_slow(run)]
     findings = tuple(finding for finding in asked if finding is not None)
     said = [
         *headlines(short, quality, talk, where), *host_headlines(machines, nics), *device_headlines(gpus, held),
-        *numerics_headlines(numbers), *input_headlines(batches, saved),
+        *numerics_headlines(numbers), *input_headlines(batches, saved), *_not_asked(run),
     ]  # fmt: skip
     return Report(
         run.place.address, run.digest, short, quality, talk, where, held, gpus, nics, machines, mounts, batches, saved,
         numbers, findings, _gathered(said, findings), _concluded(verdicts(short, quality), findings),
     )  # fmt: skip
+
+
+def _not_asked(run: Run) -> list[Headline]:
+    """What the report leaves to a command, so that it stays quick."""
+    return [Headline(INFO, f"So large a run is not asked for its {question.name} here.", question.name)
+            for question in FINDINGS if question.is_slow(run)]  # fmt: skip
 
 
 def _gathered(said: list[Headline], findings: tuple[Finding, ...]) -> tuple[Headline, ...]:

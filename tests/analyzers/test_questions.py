@@ -52,6 +52,19 @@ def test_a_question_without_rows_is_not_asked_by_the_report(tmp_path: Path, monk
     }
 
 
+def test_a_question_that_is_slow_on_a_large_run_is_left_to_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(run: Run, share: float | None) -> Finding | None:
+        raise AssertionError("asked")
+
+    slow = Question("stragglers", ask, ("straggler.",), ("collective",), most_rows=11)
+    monkeypatch.setattr(reporting, "FINDINGS", (slow,))
+    with Run.open(str(healthy_run(tmp_path / "run"))) as run:  # 12 operations
+        told = [item for item in report(run).headlines if item.command == "stragglers"]
+    assert "So large a run is not asked for its stragglers here." in [item.text for item in told]
+
+
 def test_too_few_rows_for_an_answer_are_no_answer(tmp_path: Path) -> None:
     def ask(run: Run, share: float | None) -> Finding | None:
         raise NoEvidence(f"{run.run_id}: nothing")

@@ -15,7 +15,7 @@ from rankscope.schema.catalogue import CATALOGUE
 
 DATA = Path(os.environ.get("RANKSCOPE_TEST_DATA", ""))
 needs_data = pytest.mark.skipif("RANKSCOPE_TEST_DATA" not in os.environ, reason="RANKSCOPE_TEST_DATA is not set")
-COMMANDS = ("report", "time", "collectives", "pipeline", "stragglers", "hang", "checkpoints")
+COMMANDS = ("report", "time", "collectives", "pipeline", "stragglers", "hang", "checkpoints", "clocks", "efficiency")
 """Each prints the form of the definitions."""
 IMPORTS = {
     "kineto": "kineto/dlrm_v100_8ranks",

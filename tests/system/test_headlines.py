@@ -66,12 +66,6 @@ def test_one_slow_worker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @needs_data
-def test_a_slow_last_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = imported(capsys, tmp_path, "what-if", "straggler_whatif/trace-ST.parquet")
-    assert [item for item in found if item["text"].startswith("Stage: last stage (ranks 6, 7).")]
-
-
-@needs_data
 def test_a_hang_comes_first_with_the_operation_that_is_blocked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
