@@ -21,26 +21,27 @@ from .records import COLLECTIVE, group_kind
 
 MAX_WAITING: Final = 20_000
 """Arrivals of one group that wait for the other members; the oldest are given up."""
-_TOGETHER: Final = tuple(
+_TOGETHER: Final = np.isin(np.arange(256), [
     code("op", name)
     for name in (
         "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor", "all_to_all",
         "all_to_all_single", "barrier", "all_reduce_coalesced", "all_gather_coalesced",
         "all_gather_into_tensor_coalesced", "reduce_scatter_coalesced", "reduce_scatter_tensor_coalesced",
     )
-)  # fmt: skip
-_PEER_TO_PEER: Final = (code("op", "send"), code("op", "recv"))
+])  # fmt: skip
+_PEER_TO_PEER: Final = np.isin(np.arange(256), [code("op", "send"), code("op", "recv")])
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
 class _Group:
-    """waiting: rows of (sequence number, rank, arrival)."""
+    """waiting: rows of (sequence number, rank, arrival). fresh: ranks whose rows came since they were last matched."""
 
     size: int
     kind: str
     last: dict[int, tuple[int, int]] = field(default_factory=dict)
-    waiting: Ints = field(default_factory=lambda: np.empty((0, 3), np.int64))
+    fresh: set[int] = field(default_factory=set)
+    waiting: list[Ints] = field(default_factory=list)
 
 
 class Arrivals:
@@ -53,19 +54,19 @@ class Arrivals:
     def saw(self, state: ProcessState, rank: int, incarnation: int, part: Part) -> Iterator[tuple[str, Ints]]:
         """Records of operations of one rank. Gives what they complete: kind of group, skews in ns."""
         body = part.records.view(body_dtype(COLLECTIVE))
-        done = body[(body["completed_ns"] > 0) & ~np.isin(body["op"], _PEER_TO_PEER)]
-        for number in np.unique(done["group_id"]).tolist():
+        numbers, done = body["group_id"], (body["completed_ns"] > 0) & ~_PEER_TO_PEER[body["op"]]
+        for number in np.flatnonzero(np.bincount(numbers[done])).tolist():
             told = state.groups.get(number)
             if told is None or int(told.get("size") or 0) < 2:
                 continue
             key = (incarnation, str(told["group_id"]))
             group = self._groups.setdefault(key, _Group(int(told["size"]), group_kind(state, number)))
             group.kind = group_kind(state, number)
-            self._add(group, rank, done[done["group_id"] == number])
-            if len(group.last) == group.size:
+            self._add(group, rank, body, np.flatnonzero(done & (numbers == number)))
+            if len(group.fresh) == group.size:
                 yield group.kind, self._match(group)
-            elif len(group.waiting) > MAX_WAITING:
-                group.waiting = group.waiting[-MAX_WAITING:]
+            elif sum(map(len, group.waiting)) > MAX_WAITING:
+                group.waiting = [np.concatenate(group.waiting)[-MAX_WAITING // 2 :]]
 
     def lags(self) -> dict[int, float]:
         """Mean lag in ns by rank, over what was matched since the last call."""
@@ -73,27 +74,31 @@ class Arrivals:
         self._lags.clear()
         return found
 
-    def _add(self, group: _Group, rank: int, body: npt.NDArray[Any]) -> None:
-        order = np.argsort(body["seq"], kind="stable")
-        seqs, completed = body["seq"][order].astype(np.int64), body["completed_ns"][order].astype(np.int64)
-        issued = body["issued_ns"][order].astype(np.int64)
+    def _add(self, group: _Group, rank: int, body: npt.NDArray[Any], chosen: Ints) -> None:
+        """The chosen records, in order of their numbers, which is that of their issue and so of their sequence."""
+        seqs, issued, completed = (body[name][chosen].astype(np.int64) for name in ("seq", "issued_ns", "completed_ns"))
         before = group.last.get(rank, (-2, 0))
         previous_seq, previous_end = np.r_[before[0], seqs[:-1]], np.r_[before[1], completed[:-1]]
         arrivals = np.where(previous_seq == seqs - 1, np.maximum(issued, previous_end), issued)
         group.last[rank] = (int(seqs[-1]), int(completed[-1]))
-        together = np.isin(body["op"][order], _TOGETHER)
-        rows = np.column_stack([seqs, np.full(len(seqs), rank, np.int64), arrivals])[together]
-        group.waiting = np.concatenate([group.waiting, rows])
+        group.fresh.add(rank)
+        rows = np.empty((len(seqs), 3), np.int64)
+        rows[:, 0], rows[:, 1], rows[:, 2] = seqs, rank, arrivals
+        together = _TOGETHER[body["op"][chosen]]
+        group.waiting.append(rows if together.all() else rows[together])
 
     def _match(self, group: _Group) -> Ints:
         """Skews of the operations that all members have reached; they are forgotten."""
-        rows = group.waiting[np.lexsort((group.waiting[:, 1], group.waiting[:, 0]))]
+        group.fresh.clear()
+        rows = np.concatenate(group.waiting)
+        rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
         again = np.r_[False, (rows[1:, :2] == rows[:-1, :2]).all(axis=1)] if len(rows) else np.empty(0, np.bool_)
-        rows = rows[~again]  # a row that was handed out twice
-        _, counts = np.unique(rows[:, 0], return_counts=True)
+        rows = rows[~again] if again.any() else rows  # a row that was handed out twice
+        edges = np.flatnonzero(np.diff(rows[:, 0], prepend=-1, append=-1))
+        counts = np.diff(edges)
         whole = counts == group.size
         is_whole = np.repeat(whole, counts)
-        group.waiting = rows[~is_whole][-MAX_WAITING:]
+        group.waiting = [rows[~is_whole]]
         if not whole.any():
             return np.empty(0, np.int64)
         table = rows[is_whole].reshape(-1, group.size, 3)

@@ -71,24 +71,20 @@ class RankRecords:
         has_waited = (body["wait_begin_ns"] > 0) & (body["wait_end_ns"] > 0) & (waits >= 0)
         new = self._seen.take(numbers, closed | is_final, BODY)
         waited = self._seen.take(numbers, has_waited & (closed | is_final), WAIT)
+        sizes, took = body["bytes_in"].astype(np.int64), body["completed_ns"] - body["issued_ns"]
+        has_ended = (body["completed_ns"] > 0) & (took >= 0)
         for chosen, attributes in self._by_kind(body, new | waited):
-            whole, stalled = chosen & new, chosen & waited
-            if whole.any():
-                self._whole(body[whole], attributes, into)
+            whole = chosen & new
+            into.add("training.collective.io", attributes, int(sizes[whole & (sizes > 0)].sum()))
+            into.observe("training.collective.duration", attributes, took[whole & has_ended])
+            stalled = chosen & waited
             if stalled.any():
                 into.add("training.collective.wait.time", attributes, int(waits[stalled].sum()))
-
-    def _whole(self, body: Body, attributes: Attributes, into: Series) -> None:
-        sizes = body["bytes_in"].astype(np.int64)
-        into.add("training.collective.io", attributes, int(sizes[sizes >= 0].sum()))
-        durations = body["completed_ns"].astype(np.int64) - body["issued_ns"].astype(np.int64)
-        into.observe("training.collective.duration", attributes, durations[(body["completed_ns"] > 0)
-                                                                           & (durations >= 0)])  # fmt: skip
 
     def _by_kind(self, body: Body, chosen: npt.NDArray[np.bool_]) -> Iterator[tuple[Any, Attributes]]:
         """The chosen rows by operation and kind of group."""
         keys = body["group_id"].astype(np.int64) * 256 + body["op"]
-        for key in np.unique(keys[chosen]).tolist():
+        for key in np.flatnonzero(np.bincount(keys[chosen])).tolist():
             yield (
                 chosen & (keys == key),
                 (
