@@ -98,10 +98,14 @@ def rounds(trace: str, hta_python: str, repeats: int) -> dict[str, list[Cost]]:
 
 
 def answers(found: dict[str, list[Cost]]) -> list[tuple[Any, Any]]:
-    """Pairs that must be equal: HTA and the mode like it, by HTA's names; the trace itself and the imported run."""
+    """Pairs that must be equal: HTA and the mode like it, by HTA's names; the trace itself and the imported run.
+
+    Communication by mesh dimension is told by the run only.
+    """
     hta = json.loads(found[HTA_NAME][0].output.partition("ANSWER")[2])
     ours = json.loads(found[LIKE_HTA][0].output)["hta"][0]
-    return [(hta, {key: ours[key] for key in hta}), (numbers(found[AT_ONCE][0]), numbers(found[TWO][0]))]
+    at_once, run = numbers(found[AT_ONCE][0]), numbers(found[TWO][0])
+    return [(hta, {key: ours[key] for key in hta}), (at_once, {name: run.get(name) for name in at_once})]
 
 
 def numbers(cost: Cost) -> dict[str, Any]:
