@@ -3,6 +3,7 @@
 A host that shares no operation with the reference is tied to one that is tied to it; errors then add up.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,8 @@ CONTRADICTION: Final = "its operations contradict each other: what was matched d
 VETOED: Final = "causality excludes the estimate at times: the error was raised to what it excludes"
 ENOUGH: Final = 32
 """Ends seen at once that suffice to leave those seen late aside."""
+MAX_PARENTS: Final = 8
+"""Hosts by way of which one is tried that no operation ends together with."""
 Readings = dict[str, list[Reading]]
 
 
@@ -75,30 +78,35 @@ def _exact(host: Host) -> HostClock:
 
 
 def _clocks(run: Run, hosts: tuple[Host, ...]) -> tuple[HostClock, ...]:
-    """All hosts: those that end operations together with a host already tied first, then what else ties one."""
+    """Outwards from the reference: those that end operations together with a host tied already, then what else ties."""
     ends, readings = read_ends(run, hosts), read_readings(run)
-    tied: dict[int, HostClock] = {0: _exact(hosts[0])}
-    pending = list(range(1, len(hosts)))
-    while pending:
-        found = _next(pending, tied, hosts, ends, readings)
-        if found is None:
-            break
-        pending.remove(found.host.number)
-        tied[found.host.number] = found
+    tied, pending = {0: _exact(hosts[0])}, set(range(1, len(hosts)))
+    frontier = deque([0])
+    while frontier:
+        parent = frontier.popleft()
+        for number in sorted(ends.neighbours(parent) & pending):
+            clock = _tie(hosts[number], tied[parent], ends, readings, True)
+            if clock is not None:
+                tied[number] = clock
+                pending.discard(number)
+                frontier.append(number)
+        if not frontier and (other := _otherwise(pending, tied, hosts, ends, readings)) is not None:
+            tied[other.host.number] = other
+            pending.discard(other.host.number)
+            frontier.append(other.host.number)
     return tuple(tied.get(host.number) or HostClock(host, (UNKNOWN,), NOT_TIED, reason=ALONE) for host in hosts)
 
 
-def _next(
-    pending: list[int], tied: dict[int, HostClock], hosts: tuple[Host, ...], ends: Ends, readings: Readings
+def _otherwise(
+    pending: set[int], tied: dict[int, HostClock], hosts: tuple[Host, ...], ends: Ends, readings: Readings
 ) -> HostClock | None:
-    for by_operations in (True, False):
-        for number in pending:
-            for parent in dict.fromkeys(
-                (*(() if by_operations else (0,)), *sorted(ends.neighbours(number) & tied.keys()))
-            ):
-                clock = _tie(hosts[number], tied[parent], ends, readings, by_operations)
-                if clock is not None:
-                    return clock
+    """The first host that anything else ties, by way of the parent that ties it best."""
+    for number in sorted(pending):
+        parents = dict.fromkeys((0, *sorted(ends.neighbours(number) & tied.keys())))
+        found = [_tie(hosts[number], tied[parent], ends, readings, False) for parent in list(parents)[:MAX_PARENTS]]
+        known = [clock for clock in found if clock is not None]
+        if known:
+            return min(known, key=lambda clock: clock.error_ns or 0)
     return None
 
 
