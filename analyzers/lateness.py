@@ -16,7 +16,8 @@ Ends known by poll are only upper bounds: there an operation counts as over when
 delay between the buckets of one backward pass is still seen. Stages of a pipeline are not meant to arrive together:
 between them lateness is only inherited. It cannot see: operations of which a member left no row, and on accelerators
 those of which only the launch is known. Everything is SQL; what comes out has a row per step and rank. Beyond
-`MAX_ROWS` operations blocks of steps are drawn evenly, which `stride` tells.
+`MAX_ROWS` rows blocks of steps are drawn evenly, which `stride` tells; where a step has more than half a million rows,
+too few steps are left for a verdict.
 """
 
 from dataclasses import dataclass
@@ -30,8 +31,11 @@ from .run import Row, Run
 from .statements import statement
 
 ANALYZER: Final = "lateness"
-MAX_ROWS: Final = 16_000_000
-"""Rows of operations that are compared; more cost time without making a finding surer."""
+MAX_ROWS: Final = 4_000_000
+"""Rows of operations that are compared (6 us each); more cost time without making a finding surer."""
+MIN_SAMPLED: Final = 24
+"""Steps that are read however many rows they have, up to MOST_ROWS."""
+MOST_ROWS: Final = 16_000_000
 BLOCK: Final = 4
 """Steps in a row that are read together where not all are."""
 MAX_PASSES: Final = 6
@@ -104,7 +108,7 @@ def common_clock(clocks: Alignment, time: str) -> dict[str, str]:
 
 def _lateness(run: Run, max_rows: int) -> Lateness:
     clocks = align(run)
-    stride = max(1, -(-run.size("collective").num_rows // max_rows))
+    stride = _stride(run, max_rows)
     error = _error(clocks)
     words = {"stride": stride, "block": BLOCK, "error_ns": error or 0, **common_clock(clocks, _BEGIN)}
     for name in _PLAIN:
@@ -113,6 +117,17 @@ def _lateness(run: Run, max_rows: int) -> Lateness:
     ((num_matched, num_operations),) = run.rows(statement(ANALYZER, "matched"))
     sources = tuple(Inheritance(*row) for row in run.rows(statement(ANALYZER, "inheritance")))
     return _as_arrays(run.rows(statement(ANALYZER, "by_step")), sources, (num_matched, num_operations), stride, error)
+
+
+def _stride(run: Run, max_rows: int) -> int:
+    """One block of steps in how many is read."""
+    num_rows = run.size("collective").num_rows
+    if num_rows <= max_rows:
+        return 1
+    ((num_steps,),) = run.rows("SELECT count(*) FROM (SELECT DISTINCT incarnation, step FROM step)")
+    told = num_steps * (BLOCK - 1) // BLOCK
+    enough = max(1, told // MIN_SAMPLED)
+    return max(min(-(-num_rows // max_rows), enough), -(-num_rows // MOST_ROWS))
 
 
 def _hand_on(run: Run) -> None:

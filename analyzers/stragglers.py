@@ -51,7 +51,8 @@ class _Numbers(NamedTuple):
 class Straggler:
     """One finding. place: "node ..." or ""; ranks of it in `verdict.ranks`. device_ns: waits of others.
 
-    typical_ns: median own lateness of its latest rank in the steps in which it was late. share: of the time.
+    typical_ns: median own lateness of its latest rank, beyond the median rank's, in the steps in which it was late.
+    share: of the time.
     """
 
     verdict: Verdict
@@ -187,7 +188,7 @@ def _straggler(run: Run, late: Lateness, finding: Finding, coverage: float | Non
     why = _cause(run, late, finding, worst)
     share = finding.cost_ns / max(1, int(late.duration_ns[first:end].sum()))
     is_late = finding.late[:, worst]
-    typical = int(np.median(late.own_ns[first:end, finding.columns[worst]][is_late]))
+    typical = int(np.median(excess(late)[first:end, finding.columns[worst]][is_late]))
     device = int(late.blame_ns[first:end, list(finding.columns)].sum())
     numbers = _Numbers(why, place, typical, share, device, int(is_late.sum()))
     kind = STRAGGLER if len(ranks) == 1 else SET

@@ -223,11 +223,12 @@ def test_neither_the_order_of_rows_nor_the_zero_of_the_clock_changes_anything(
 
 
 def test_of_a_large_run_blocks_of_steps_are_read(tmp_path: Path) -> None:
-    path = grid(tmp_path / "run", num_steps=40)
-    found = read(path, max_rows=160)  # of 480
+    path = grid(tmp_path / "run", num_steps=100)
+    found = read(path, max_rows=400)  # of 1,200
     assert found.stride == 3 and [item.step for item in found.steps] == [
-        step for step in range(1, 40) if step // 4 % 3 == 0 and step % 4
+        step for step in range(1, 100) if step // 4 % 3 == 0 and step % 4
     ]
+    assert read(path, max_rows=100).stride == 3  # fewer steps would not do
     assert in_ms(found.own_ns) == [[30, 0, 0, 0]] * len(found.steps)
     assert in_ms(found.inherited_ns) == [[0, 30, 0, 0]] * len(found.steps)
 
