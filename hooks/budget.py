@@ -42,7 +42,7 @@ class Budget:
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder, guard: Guard) -> None:
-        self._recorder, self._guard, self.one_in, self._share = recorder, guard, 1, _chosen()
+        self._recorder, self._guard, self.one_in, self._share = recorder, guard, 1, chosen()
         self._step, self._is_allowed = recorder.step, True
         self._first_step, self._began_ns, self._calls = recorder.step, now_ns(), guard.calls
         self._written: deque[int] = deque(maxlen=_KEPT_TIMES)
@@ -102,8 +102,10 @@ def _median(values: deque[int]) -> int:
     return sorted(values)[len(values) // 2]
 
 
-def _chosen() -> float:
-    """The ratio that the environment gives. A wrong setting counts as none (the tracer has said so)."""
+def chosen() -> float:
+    """Ratio of the job's time that a hook may take, as the environment has it. A wrong setting counts as none (the
+    tracer has said so).
+    """
     try:
         ratio = float(os.environ.get(VARIABLE, "").strip() or DEFAULT)
     except ValueError:

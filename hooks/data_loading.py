@@ -8,8 +8,8 @@ are written by the phases hook.
 A loader is known by its data set, batch size and sampler's class, so one that is made anew for each epoch goes on
 counting. Iterable data sets draw no indices: their digest is null, and the row of the epoch says why.
 
-Cost: 18 us a batch and 0.03 us a sample between the loader's own work (`benchmarks/loader.py`; half of that in a loop):
-below 1 % of a loader whose samples cost 65 us (batches of 32) or 12 us (256), whatever the size of the data set.
+Cost: 18 us a batch and 0.03 us a sample between the loader's own work (`benchmarks/loader.py`; half of that in a loop).
+Where that is more than 1 % of the time from batch to batch, not every batch is observed (`loader_budget`).
 RANKSCOPE_INDICES=1 keeps the indices: 8 bytes each until the epoch ends. Cannot see: loaders of other libraries; what
 workers do with an index.
 Source: torch.utils.data.dataloader (2.0 and later).
@@ -27,6 +27,7 @@ from rankscope.schema.sample_indices import MODULUS
 
 from .base import UNTIMED_MASK, Guard, Recorder, claim, now_ns, patch
 from .dynamo import hide_our_code
+from .loader_budget import LoaderBudget
 from .loader_epochs import Epoch
 
 MAX_LOADERS: Final = 256
@@ -55,11 +56,19 @@ class LoaderWatch:
         self._left: list[Epoch] = []
         self._loaders: dict[tuple[int, object, type], _Loader] = {}
         self._num_named: dict[str, int] = {}
+        self.budget, self.is_timing, self.index_ns = LoaderBudget(guard), False, 0
+
+    def spent(self, time_ns: int) -> None:
+        """What observing one batch took, of those that are timed."""
+        if self.budget.spent(time_ns):
+            for epoch in self._epochs.values():
+                epoch.thin()
 
     def begin(self, iterator: Any) -> None:
         """A new epoch of `iterator` begins now; one that is still open was left before its end."""
         self.end(iterator, is_exhausted=False)
         self._write_left()
+        self.budget.begin()
         self._start(iterator, now_ns())
 
     def drew(self, iterator: Any, key: Any) -> None:
@@ -90,13 +99,16 @@ class LoaderWatch:
         epoch = self._epochs.get(id(iterator))
         if epoch is not None:
             epoch.handed_over(*((_number(iterator, before),) if iterator._num_workers else ()))
-            epoch.num_batches -= 1
+            epoch.num_batches -= not epoch.is_thinned
 
     def end(self, iterator: Any, *, is_exhausted: bool) -> None:
         """The epoch of `iterator` is over, if there is one: exhausted, or left."""
         epoch = self._epochs.pop(id(iterator), None)
-        if epoch is not None:
-            self._write(epoch, is_exhausted=is_exhausted)
+        if epoch is None:
+            return
+        if epoch.is_thinned and is_exhausted:
+            epoch.num_batches = iterator._num_yielded
+        self._write(epoch, is_exhausted=is_exhausted)
 
     def close(self) -> None:
         """Write the epochs that are still open, as incomplete."""
@@ -196,33 +208,39 @@ def _told(guard: Guard, tell: Callable[[Any], None], iterator: Any) -> None:
 
 
 def _wrap_index(original: Callable[..., Any], watch: LoaderWatch, guard: Guard) -> Callable[..., Any]:
-    recorder, drew = guard.recorder, watch.drew
+    recorder, drew, budget = guard.recorder, watch.drew, watch.budget
 
     def next_index(iterator: Any) -> Any:
         key = original(iterator)
-        if guard.is_off or not recorder.is_on:
+        if budget.mask or guard.is_off or not recorder.is_on:
             return key
-        guard.calls = calls = guard.calls + 1  # as `enter` does, for a call less
-        entered = 0 if calls & UNTIMED_MASK else guard.sample()
+        entered = now_ns() if watch.is_timing else 0
         try:
             drew(iterator, key)
         except Exception as error:  # noqa: BLE001
             guard.failed(error)
         if entered:
-            guard.leave(entered)
+            watch.index_ns += now_ns() - entered
         return key
 
     return next_index
 
 
 def _wrap_next(original: Callable[..., Any], watch: LoaderWatch, guard: Guard) -> Callable[..., Any]:
-    recorder, handed_over = guard.recorder, watch.handed_over
+    recorder, handed_over, budget = guard.recorder, watch.handed_over, watch.budget
 
     def next_batch(iterator: Any) -> Any:
         if guard.is_off or not recorder.is_on:
             return original(iterator)
+        if budget.mask and iterator._num_yielded & budget.mask:
+            try:
+                return original(iterator)
+            except BaseException as error:
+                _ended(watch, guard, iterator, None, error)
+                raise
         guard.calls = calls = guard.calls + 1  # as `enter` does, for a call less
         entered = 0 if calls & UNTIMED_MASK else guard.sample()
+        watch.is_timing, watch.index_ns = entered > 0, 0
         before, depth = (_before(iterator), _depth(iterator)) if iterator._num_workers else (None, -1)
         asked_ns = now_ns()
         try:
@@ -234,7 +252,9 @@ def _wrap_next(original: Callable[..., Any], watch: LoaderWatch, guard: Guard) -
             try:
                 wait_ns = handed_over(iterator, asked_ns, depth, before)
                 if entered:
-                    guard.leave(entered, wait_ns)
+                    loading_ns = wait_ns - watch.index_ns  # the index is drawn inside the loader's own call
+                    guard.leave(entered, loading_ns)
+                    watch.spent(now_ns() - entered - loading_ns)
             except Exception as error:  # noqa: BLE001
                 guard.failed(error)
         return batch

@@ -17,6 +17,7 @@ from rankscope.schema.sample_indices import Indices
 ITERABLE: Final = "the data set is iterable: it has no indices"
 NOT_WHOLE: Final = "the sampler's keys are not whole numbers"
 NOT_SEEN: Final = "the loader was already running when it was first seen"
+OVER_BUDGET: Final = "observing every batch would have cost more than the budget"
 MAX_AT_ONCE: Final = 1 << 16
 """Indices of a batch up to which the arrays of its digest are kept for the next one (2 MiB)."""
 MAX_KEPT: Final = 1 << 26
@@ -28,7 +29,7 @@ class Epoch:
 
     __slots__ = (
         "_columns", "_dataset", "_digest", "_is_begun", "_is_plain", "_keeps", "_kept", "_last", "_num_kept",
-        "_sampler", "_waiting", "digest", "end_ns", "is_from_begin", "is_single", "loader", "num_batches",
+        "_sampler", "_waiting", "digest", "end_ns", "is_from_begin", "is_single", "is_thinned", "loader", "num_batches",
         "num_samples", "number", "reference", "start_ns", "why",
     )  # fmt: skip
 
@@ -38,6 +39,7 @@ class Epoch:
         """start_ns: 0 if the begin was not seen. keeps: the indices are wanted."""
         self.loader, self.number, self.start_ns, self.end_ns = loader, number, start_ns, start_ns
         self.is_from_begin, self.is_single = start_ns > 0, iterator._num_workers == 0
+        self.is_thinned = False
         self.reference: Any = None
         self._dataset, self._sampler = iterator._dataset, _sampler(iterator)
         self._columns: dict[str, object] = {
@@ -98,9 +100,17 @@ class Epoch:
         self.num_samples += num
         return num, digest
 
+    def thin(self) -> None:
+        """From now on not every batch is observed: what needs all of them is given up."""
+        self.why, self._is_plain, self.is_thinned = self.why or OVER_BUDGET, False, True
+        self._keeps, self.num_batches = False, -1
+        self._kept.clear()
+        self._waiting.clear()
+
     def handed_over(self, number: int = 0) -> tuple[int, int]:
         """(samples, digest) of the batch with that number (0 without workers): -1 and 0 where it is not known."""
-        self.num_batches += 1
+        if not self.is_thinned:
+            self.num_batches += 1
         num, digest = self._waiting.pop(number, (-1, 0))
         return num, 0 if self.why else digest
 
@@ -108,10 +118,11 @@ class Epoch:
         """The columns of sample_epoch. is_exhausted: the sampler had no more."""
         is_complete = is_exhausted and self.is_from_begin
         found = self._columns | {
-            "step": step, "end_ns": self.end_ns or None, "dataset_size": self._size(), "num_batches": self.num_batches,
+            "step": step, "end_ns": self.end_ns or None, "dataset_size": self._size(),
+            "num_batches": self.num_batches if self.num_batches >= 0 else None,
             "is_complete": is_complete, "why": self.why or ("" if self.is_from_begin else NOT_SEEN) or None,
         }  # fmt: skip
-        if self.why != ITERABLE:
+        if self.why not in (ITERABLE, OVER_BUDGET):
             found["num_samples"] = self.num_samples
         if not self.why:
             found["digest"] = sample_indices.signed(self.digest % sample_indices.MODULUS)

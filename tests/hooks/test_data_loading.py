@@ -8,7 +8,10 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
-from rankscope.hooks.loader_epochs import ITERABLE, NOT_WHOLE
+from rankscope.hooks import loader_budget
+from rankscope.hooks.base import TIMED_ONE_IN, Guard
+from rankscope.hooks.loader_budget import STRIKES, WINDOW
+from rankscope.hooks.loader_epochs import ITERABLE, NOT_WHOLE, OVER_BUDGET
 from rankscope.schema.sample_indices import MODULUS, decode, digest, digest_of_range, signed
 
 
@@ -168,3 +171,55 @@ def test_indices_are_kept_on_request(recorder, install, monkeypatch, has_roaring
     assert row["indices_format"] == ("roaring" if has_roaring else "bitmap+zlib")
     assert decode(row["indices_format"], row["indices"]).tolist() == sorted(set(drawn.tolist()))
     assert row["num_samples"] == len(drawn) == 335
+
+
+class Free(Dataset):
+    """Samples that cost next to nothing: observing every batch of them costs more than the budget."""
+
+    def __len__(self):
+        return 10_000_000
+
+    def __getitem__(self, index):
+        return index
+
+
+def pass_over(num_batches, batch_size=4):
+    """Read so many batches without collating; how many there were."""
+    order = list(range(num_batches * batch_size))
+    return sum(1 for _ in DataLoader(Free(), batch_size, sampler=order, collate_fn=len))
+
+
+def test_over_the_budget_one_batch_in_n_is_observed_and_the_epoch_says_so(seen):
+    num = 6 * WINDOW
+    assert pass_over(num) == num
+    rows, (row,) = batches(seen), epochs(seen)
+    assert STRIKES * WINDOW <= len(rows) < num / 2
+    assert (row["num_batches"], row["why"], row["is_complete"]) == (num, OVER_BUDGET, True)
+    assert "digest" not in row and "num_samples" not in row
+    said = [body["why"] for kind, body in seen.lines if kind == "hook"]
+    assert len(said) == 1 and "one batch in" in said[0]
+    short = 40
+    assert pass_over(short) == short, "the next epoch begins with all of them"
+    assert len(batches(seen)) == len(rows) + short
+    assert epochs(seen)[1]["num_batches"] == short and "digest" in epochs(seen)[1]
+
+
+def test_without_a_budget_every_batch_is_observed(recorder, install, monkeypatch):
+    monkeypatch.setenv("RANKSCOPE_COST_BUDGET", "0")
+    with ExitStack() as undo:
+        install(recorder, undo, "data_loading")
+        pass_over(4 * WINDOW)
+    assert len(batches(recorder)) == 4 * WINDOW
+    assert "digest" in epochs(recorder)[0]
+
+
+@pytest.mark.parametrize("cost_ns, mask", [(90_000, 0), (400_000, 15)])
+def test_the_budget_is_a_share_of_the_time_between_batches(recorder, monkeypatch, cost_ns, mask):
+    clock = [0]
+    monkeypatch.setattr(loader_budget, "now_ns", lambda: clock[0])
+    budget = loader_budget.LoaderBudget(Guard(recorder, "data_loading"))
+    budget.begin()
+    for _ in range(STRIKES * WINDOW // TIMED_ONE_IN):
+        clock[0] += TIMED_ONE_IN * 10_000_000  # 10 ms a batch, of which 1 % are 100 us
+        budget.spent(cost_ns)
+    assert budget.mask == mask, "the rows that are left take half the budget"
