@@ -107,6 +107,19 @@ def test_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str)
     assert any(item.statement.column for item in every)
 
 
+def test_simulated_over_four_hosts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Clocks that differ, tensor x data parallel groups, a late rank: what needs aligned clocks comes out again too."""
+    run = str(tmp_path / "run")
+    shape = ["--ranks", "8", "--ranks-per-node", "2", "--steps", "40", "--collectives", "8", "--layout", "tp=2"]
+    planted = ["--straggler", "5:data:3ms", "--clock-offset-ms", "50", "--drift-ppm", "20"]
+    assert main.run(["synth", "-o", run, *shape, *planted]) == 0
+    capsys.readouterr()
+    every = check(capsys, run)
+    names = {item.measurement.name for item in every if item.measurement.value is not None}
+    assert {"clock.offset", "clock.error", "straggler.lateness_own", "collective.busbw", "straggler.blame"} <= names
+    assert any(item.measurement.provenance.clock_error_ns for item in every)
+
+
 @pytest.mark.system
 def test_live(torchrun: Any, capsys: pytest.CaptureFixture[str]) -> None:
     job = torchrun(LIVE, 2, env={"RANKSCOPE_AGENT": "now"}).check()

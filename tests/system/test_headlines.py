@@ -35,10 +35,15 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(capsys: pytest.CaptureFixture[str], run: str) -> list[dict[str, Any]]:
-    """The headlines, worst first; each command that they name has an answer; the text has them in the same order."""
+    """The headlines, worst first."""
     assert main.run(["report", run, "--json"]) == 0
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["headlines"]
     assert [item["level"] for item in found] == sorted((item["level"] for item in found), reverse=True)
+    return found
+
+
+def check_what_they_lead_to(capsys: pytest.CaptureFixture[str], run: str, found: list[dict[str, Any]]) -> None:
+    """Each command that they name has an answer; the text has them in the same order."""
     for name in {item["command"] for item in found} - {""}:
         assert main.run([name, run]) == 0, name
         assert capsys.readouterr().out
@@ -46,7 +51,6 @@ def said(capsys: pytest.CaptureFixture[str], run: str) -> list[dict[str, Any]]:
     text = " ".join(capsys.readouterr().out.split())
     places = [text.index(" ".join(item["text"].split())) for item in found]
     assert places == sorted(places)
-    return found
 
 
 def imported(capsys: pytest.CaptureFixture[str], folder: Path, form: str, path: str) -> list[dict[str, Any]]:
@@ -77,7 +81,9 @@ def test_a_hang_comes_first_with_the_operation_that_is_blocked(
 
 @needs_data
 def test_a_pipeline_says_what_its_bubbles_are_due_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, *_ = imported(capsys, tmp_path, "pipeline", "pipeline/pp8_1f1b")
+    found = imported(capsys, tmp_path, "pipeline", "pipeline/pp8_1f1b")
+    check_what_they_lead_to(capsys, str(tmp_path / "run"), found)
+    first = found[0]
     assert first["command"] == "pipeline" and "its schedule costs 30.4 %" in first["text"]
 
 
@@ -94,6 +100,7 @@ def test_a_live_job_with_one_late_rank(torchrun: Any, capsys: pytest.CaptureFixt
     job = torchrun(LATE, 2, env={"RANKSCOPE_AGENT": "now"}).check()
     job.settle()
     found = said(capsys, str(job.run_dir))
+    check_what_they_lead_to(capsys, str(job.run_dir), found)
     (named,) = [item for item in found if item["command"] == "stragglers" and item["confidence"] is not None]
     assert re.match(r"Straggler: rank 1 makes .*cause: data", named["text"]), named
     assert found.index(named) == min(at for at, item in enumerate(found) if item["level"] == named["level"])
