@@ -1,48 +1,20 @@
 """The same report from one process, from a pool of processes, with one thread and with two: bit for bit."""
 
-import json
 from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_builder import WORLD, RunBuilder
+from three_nodes import text_of, three_nodes
 
 from rankscope.analyzers import engines, parts
 from rankscope.analyzers.engines import Engine, InProcess
-from rankscope.analyzers.report import report
-from rankscope.analyzers.run import Run
 from rankscope.schema.errors import SettingsError
-
-
-def text_of(run_dir: Path, engine: Engine, threads: int) -> str:
-    """The whole report as JSON, every number with all its digits."""
-    with Run.open(str(run_dir), threads=threads, engine=engine) as run:
-        return json.dumps(report(run).as_json(), sort_keys=True, default=str)
 
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six ranks on three nodes, two of them on one host, one node's rows not sealed yet; rank 3 comes 3 ms late."""
-    root = tmp_path_factory.mktemp("engines") / "run"
-    for number in range(3):
-        build = RunBuilder(root, world_size=6, node=f"node-{number}")
-        ranks = [2 * number, 2 * number + 1]
-        for rank in ranks:
-            late = 3 * (rank == 3)
-            for step in range(12):
-                start = 20 * step
-                build.span(rank, step, "forward", start, start + 8 + late)
-                for seq, group in ((2 * step, WORLD), (2 * step + 1, WORLD), (step, f"pair-{number}")):
-                    begin = start + 8 + late + seq % 2
-                    build.collective(rank, seq, begin, (begin, start + 14), start + 14, step=step, group_id=group)
-                build.step(rank, step, start, start + 20)
-        build.entities(ranks)
-        build.group(f"pair-{number}", ranks, "tp")
-        for row in build.rows["process", None]:
-            row["boot_id"] = "boot-0" if number < 2 else "boot-2"
-        build.stream() if number == 1 else build.seal()
-    return root
+    return three_nodes(tmp_path_factory.mktemp("engines") / "run")
 
 
 @pytest.fixture(scope="module")
