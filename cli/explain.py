@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    name: Annotated[str, Argument(metavar="NAME", help="A measurement, as --json and rankscope schema spell it.")],
+    name: Annotated[str, Argument(metavar="NAME", help="A measurement, as every --json spells it.")],
     run: RunArgument,
     scope: Annotated[
         list[str],

@@ -98,6 +98,6 @@ def _told(item: Parameter) -> str:
     notes = [f"env: {variable}"] if variable else []
     if item.is_required:
         notes.append("required")
-    elif item.default not in ("", None, False):
+    elif item.default not in ("", None, False, []):
         notes.append(f"default: {item.default}")
     return item.told.help + (f"  [{'; '.join(notes)}]" if notes else "")
