@@ -57,6 +57,13 @@ class Alignment:
         """The host with this boot id."""
         return next((item for item in self.hosts if item.host.boot_id == boot_id), None)
 
+    @property
+    def worst_error_ns(self) -> int | None:
+        """Of the difference of two aligned times, whichever hosts they are of; None if that is not known of all."""
+        errors = [item.error_ns for item in self.hosts]
+        known = sorted(error for error in errors if error is not None)
+        return sum(known[-2:]) if len(known) == len(errors) else None
+
     def error_ns(self, boot_a: str | None, boot_b: str | None) -> int | None:
         """How wrong the difference of two aligned times of these hosts may be; 0 on one host, None if not known."""
         if boot_a is not None and boot_a == boot_b:

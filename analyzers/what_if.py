@@ -22,6 +22,7 @@ import numpy as np
 from rankscope.schema.errors import NoEvidence
 from rankscope.schema.measurement import Measurement, Verdict
 
+from .clocks import align
 from .evidence import Evidence
 from .headline import INFO, NOTHING, Headline, verdict_headline
 from .replay import CLIP, EMBEDDING, GATHER, LAYERNORM, P2P, SCATTER, Graph, Op, Times, build, last_begin
@@ -109,12 +110,15 @@ class _Job:
 
 def what_if(run: Run, coverage: float | None = None) -> WhatIf | None:
     """The replay; None where no row tells a stage and a role, so that the question does not arise."""
-    sql = statement("what_if", "operations")
+    sql, clocks = statement("what_if", "operations"), align(run)
     rows = run.rows(sql)
     told = Evidence(run, "what_if", sql, ("span", "collective", "step", "process"), coverage,
-                    window="counted steps", predicate="rows that tell stage and role")  # fmt: skip
+                    window="counted steps", predicate="rows that tell stage and role",
+                    clock_error_ns=clocks.worst_error_ns)  # fmt: skip
     if not any(row[4] in _COMMUNICATION for row in rows) or len({row[2] for row in rows}) < 2:
         return None
+    if any(row[6] is None or row[7] is None for row in rows):
+        return _nothing(told, "the clocks of its hosts cannot be compared")
     try:
         job = _job(rows)
     except NoEvidence as error:

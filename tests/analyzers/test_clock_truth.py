@@ -16,6 +16,7 @@ from rankscope.analyzers.clock_bounds import UNBOUNDED_NS, bounds
 from rankscope.analyzers.clock_fit import FOREVER_NS, correction, fit
 from rankscope.analyzers.clocks import align
 from rankscope.analyzers.run import Run
+from rankscope.analyzers.what_if import what_if
 from rankscope.tracer.importers.synth import synthesise
 from rankscope.tracer.importers.synth_plan import Plan, Straggler
 
@@ -64,6 +65,18 @@ def test_moving_the_clocks_changes_no_wait(tmp_path: Path) -> None:
     naive, _ = waits(tmp_path / "moved", "c.issued_ns")
     assert np.abs(found - true).max() <= error < TRANSFER_NS / 4
     assert np.abs(naive - true).max() > 10 * TRANSFER_NS
+
+
+def test_moving_the_clocks_changes_no_replay(tmp_path: Path) -> None:
+    slowdowns = []
+    for name, off in {"plain": {}, "moved": OFF}.items():
+        synthesise(plan("sends", 1, **off), str(tmp_path / name))
+        with Run.open(str(tmp_path / name)) as run:
+            found = what_if(run)
+        assert found is not None and found.slowdown.value is not None and found.replay_error.value is not None
+        assert (found.slowdown.provenance.clock_error_ns or 0) < TRANSFER_NS / 4
+        slowdowns.append((float(found.slowdown.value), float(found.replay_error.value)))
+    assert slowdowns[0] == pytest.approx(slowdowns[1], abs=0.002)
 
 
 def test_neither_the_order_of_rows_nor_the_number_of_threads_matters(tmp_path: Path) -> None:
