@@ -207,3 +207,20 @@ def test_compression_none_is_a_word_that_grpc_knows_too(monkeypatch: pytest.Monk
     for exporter in (sdk._metric_exporter("otlp", "grpc"), sdk._span_exporter("otlp", "grpc", "")):
         assert exporter._compression == grpc.Compression.NoCompression  # type: ignore[attr-defined]
         exporter.shutdown()
+
+
+def test_console_prints_and_a_port_that_is_taken_is_one_line(
+    start: Callable[..., Live], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        live = start(OTEL_METRICS_EXPORTER="console,prometheus", OTEL_TRACES_EXPORTER="console",
+                     OTEL_EXPORTER_PROMETHEUS_PORT=port)  # fmt: skip
+        assert live.wait_for_lines(1) == [f"otlp: no /metrics at localhost:{port}: Address already in use"]
+        for step in range(2):
+            live.step(step, is_last=step == 1)
+        assert live.finish() < 2 + SLACK_S
+    printed = capfd.readouterr().out
+    assert '"training.steps"' in printed and '"training.rank.step"' in printed
