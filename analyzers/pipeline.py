@@ -1,8 +1,9 @@
 """How much of a pipeline's time is bubble, against what its schedule must cost, and what the rest is due to.
 
 Window of a step: earliest begin to latest end over the ranks of one pipeline (their steps, else their compute spans);
-where its ranks have several clocks, the longest rank's own. Idle = 1 - U(compute spans) / window; bubble = idle without
-the intervals of data wait, checkpoint and waits in data-parallel groups. Means are taken over time: sum / sum.
+where the clocks of its hosts cannot be compared, the longest rank's own. Idle = 1 - U(compute spans) / window; bubble =
+idle without the intervals of data wait, checkpoint and waits in data-parallel groups. Means are taken over time: sum /
+sum.
 
 Ideal by formula (GPipe and 1F1B: (p-1)/(m+p-1); interleaved: (p-1)/(vm+p-1)): 8 stages and 16 micro-batches give 7/23.
 With a slowest stage, step = max / (1 - ideal) and a rank computes mean: so the part of the bubble that is due to
@@ -99,18 +100,18 @@ class Pipeline:
 
 def pipeline(run: Run, coverage: float | None = None) -> Pipeline | None:
     """The bubbles; None where no span tells a stage, or only one stage does."""
-    ((num_stages,),) = run.rows(statement("pipeline", "stages"))
-    rows = [RankStep(*row) for row in run.rows(statement("pipeline", "rank_steps"))] if num_stages > 1 else []
+    rows, error_ns = _rank_steps(run)
     if len({row.stage for row in rows}) < 2:
         return None
-    windows = _windows(rows)
+    boots = {row.boot_id for row in rows}
+    is_common = len(boots) == 1 or (error_ns is not None and None not in boots)
+    windows = _windows(rows, is_common)
     counted = [row for row in rows if _is_counted(row)]
     left_out = f"first step (warm-up) and steps that the job left out: {_num_steps(rows) - _num_steps(counted)}"
-    caveats = (
-        () if len({row.boot_id for row in rows}) == 1 else ("several clocks: the window is the longest rank's own",)
-    )
+    caveats = () if is_common else ("several clocks: the window is the longest rank's own",)
     told = Evidence(run, "pipeline", statement("pipeline", "rank_steps"), ("span", "step", "process"), coverage,
-                    window="steps of a pipeline", left_out=left_out, caveats=caveats)  # fmt: skip
+                    window="steps of a pipeline", left_out=left_out, caveats=caveats,
+                    clock_error_ns=error_ns if is_common else None)  # fmt: skip
     ideal = _ideal(run, told, counted or rows)
     bubble, excused = _fraction(counted, windows, "excused_ns"), _fraction(counted, windows, "compute_ns")
     reason = "" if counted else "no step counts: there is only the first"
@@ -125,6 +126,17 @@ def pipeline(run: Run, coverage: float | None = None) -> Pipeline | None:
         None if bubble is None or excused is None else excused - bubble, _num_steps(counted),
         _num_steps(rows) - _num_steps(counted), _warmup(rows, windows),
     )  # fmt: skip
+
+
+def _rank_steps(run: Run) -> tuple[list[RankStep], int | None]:
+    """The steps of the ranks on one clock, and how wrong that is; None: the clocks cannot be compared."""
+    ((num_stages,),) = run.rows(statement("pipeline", "stages"))
+    if num_stages < 2:
+        return [], None
+    from .clocks import align  # loads numpy
+
+    error_ns = align(run).worst_error_ns
+    return [RankStep(*row) for row in run.rows(statement("pipeline", "rank_steps"))], error_ns
 
 
 def _is_counted(row: RankStep) -> bool:
@@ -142,15 +154,15 @@ def _key(row: RankStep) -> _Key:
     return row.incarnation, row.pipeline, row.step
 
 
-def _windows(rows: list[RankStep]) -> dict[_Key, int]:
+def _windows(rows: list[RankStep], is_common: bool) -> dict[_Key, int]:
     by_step: dict[_Key, list[RankStep]] = defaultdict(list)
     for row in rows:
         by_step[_key(row)].append(row)
-    return {key: _window(ranks) for key, ranks in by_step.items()}
+    return {key: _window(ranks, is_common) for key, ranks in by_step.items()}
 
 
-def _window(ranks: list[RankStep]) -> int:
-    if len({row.boot_id for row in ranks}) > 1:
+def _window(ranks: list[RankStep], is_common: bool) -> int:
+    if not is_common and len({row.boot_id for row in ranks}) > 1:
         return max(row.end_ns - row.start_ns for row in ranks)
     return max(row.end_ns for row in ranks) - min(row.start_ns for row in ranks)
 

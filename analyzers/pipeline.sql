@@ -4,7 +4,7 @@ SELECT CAST(count(DISTINCT stage) AS BIGINT) FROM span WHERE stage IS NOT NULL;
 
 -- name: rank_steps
 -- Per process and step: its own begin and end, the union of its compute spans, and that of compute, data waits, checkpoints and
--- waits in data-parallel groups; the micro-batches it computed.
+-- waits in data-parallel groups; the micro-batches it computed. Begin and end are on the clock of rank 0's host, where that is known.
 WITH work AS (
     SELECT incarnation, proc, step, stage, kind, chunk, microbatch, start_ns, end_ns FROM span
     WHERE end_ns >= start_ns AND step IS NOT NULL AND stage IS NOT NULL AND (kind LIKE 'microbatch%' OR kind IN ('forward', 'backward'))),
@@ -28,7 +28,8 @@ counts AS (
         bool_or(kind = 'microbatch_weight_gradient') AS has_weight_gradients
     FROM work GROUP BY ALL)
 SELECT c.incarnation, c.step, s.global_step, p.rank, c.stage, p.boot_id, concat_ws('/', p.mesh_dp, p.mesh_tp, p.mesh_cp, p.mesh_ep) AS pipeline,
-    coalesce(s.start_ns, c.start_ns) AS start_ns, coalesce(s.end_ns, c.end_ns) AS end_ns, CAST(b.compute_ns AS BIGINT) AS compute_ns,
+    coalesce(aligned_ns(p.boot_id, coalesce(s.start_ns, c.start_ns)), s.start_ns, c.start_ns) AS start_ns,
+    coalesce(aligned_ns(p.boot_id, coalesce(s.end_ns, c.end_ns)), s.end_ns, c.end_ns) AS end_ns, CAST(b.compute_ns AS BIGINT) AS compute_ns,
     CAST(b.excused_ns AS BIGINT) AS excused_ns, CAST(c.num_forwards AS BIGINT) AS num_forwards, CAST(c.num_chunks AS BIGINT) AS num_chunks,
     c.has_weight_gradients, s.left_out
 FROM counts c JOIN busy b USING (incarnation, proc, step)

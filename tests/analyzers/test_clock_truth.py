@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rankscope.analyzers.clock_bounds import UNBOUNDED_NS, bounds
 from rankscope.analyzers.clock_fit import FOREVER_NS, correction, fit
 from rankscope.analyzers.clocks import align
+from rankscope.analyzers.pipeline import pipeline
 from rankscope.analyzers.run import Run
 from rankscope.analyzers.what_if import what_if
 from rankscope.tracer.importers.synth import synthesise
@@ -122,3 +123,14 @@ def test_bounds_against_every_pair(told: list[tuple[int, int]]) -> None:
     for time, bound in zip(found.times, found.low, strict=True):
         exact = max(value - abs(int(time) - at) / 1_000 for at, value in told)
         assert exact - 4 <= bound <= exact
+
+
+def test_moving_the_clocks_changes_no_bubble(tmp_path: Path) -> None:
+    idle = []
+    for name, off in {"plain": {}, "moved": OFF}.items():
+        synthesise(plan("sends", 2, **off), str(tmp_path / name))
+        with Run.open(str(tmp_path / name)) as run:
+            found = pipeline(run)
+        assert found is not None and not found.mean_bubble.provenance.caveats
+        idle.append([item.idle.value for item in found.ranks])
+    assert idle[0] == pytest.approx(idle[1], abs=0.002)
