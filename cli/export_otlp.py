@@ -26,14 +26,14 @@ from rankscope.analyzers.step_windows import (
 from rankscope.schema import paths
 from rankscope.schema.errors import InputError, NoEvidence
 from rankscope.tracer.otlp import history, sending
-from rankscope.tracer.otlp.reasons import Reasons
+from rankscope.tracer.otlp.reasons import Reasons, one_line
 from rankscope.tracer.otlp.resources import described, identity
 from rankscope.tracer.otlp.span import Span
 from rankscope.tracer.otlp.wall import WallClock
-from rankscope.tracer.otlp.wanted import GRPC, HTTP, endpoint, protocol_of, wanted
+from rankscope.tracer.otlp.wanted import GRPC, HTTP, endpoint, protocol_of, wanted, without_secrets
 
-CHUNK: Final = 2_000
-"""Spans of one request: about 600 kB."""
+CHUNK: Final = 1_000
+"""Spans of one request: 300 kB to 2 MB; collectors take 4 MiB over gRPC by default."""
 TABLES: Final = ("step", "span", "collective", "kernel")
 _FOLDER: Final = "exports"
 _P2P: Final = ("send", "recv")
@@ -77,7 +77,7 @@ def export_otlp(run: Run, wish: Wish, progress: Callable[[int, int], None]) -> E
     if protocol not in (HTTP, GRPC):
         raise InputError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: use {HTTP} or {GRPC}")
     where = _address(wish.endpoint, protocol)
-    shown = where or endpoint(os.environ, "traces", protocol)
+    shown = without_secrets(where) or endpoint(os.environ, "traces", protocol)
     state = _State.of(run, shown, wish)
     reasons = Reasons(threading.current_thread().name)
     send = sending.spans("otlp", protocol, endpoint=where)
@@ -98,9 +98,12 @@ class _Sending(NamedTuple):
     def __call__(self, spans: list[tuple[Mapping[str, Any], Span]]) -> None:
         """Send them in requests of CHUNK. Raises InputError where one does not arrive."""
         for start in range(0, len(spans), CHUNK):
-            if not self.send(spans[start : start + CHUNK]):
-                why = f": {self.reasons.last}" if self.reasons.last else ""
-                raise InputError(f"{self.endpoint}: spans do not arrive{why}")
+            try:
+                is_fine, why = self.send(spans[start : start + CHUNK]), self.reasons.last
+            except (OSError, ValueError) as error:  # of an address that is none
+                is_fine, why = False, one_line(error)
+            if not is_fine:
+                raise InputError(f"{self.endpoint}: spans do not arrive" + (f": {why}" if why else ""))
 
 
 def _send_all(

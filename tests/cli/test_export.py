@@ -2,12 +2,14 @@
 
 import json
 import os
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from command_line import Command
 from otlp_receiver import Receiver, Running, SpanGot
+from rotel_collector import Rotel
 from run_builder import BOOT_ID, MS, RunBuilder, healthy_run
 
 from rankscope.analyzers import step_windows
@@ -139,13 +141,28 @@ def test_rows_of_no_step_are_sent_as_well(rankscope: Command, tmp_path: Path) ->
         (["export", "otlp", "{run}", "--protocol", "json"], "use http/protobuf or grpc"),
         (["export", "otlp", "{run}", "--steps", "500:"], "no step, span, operation or device activity to export"),
         (["export", "otlp", "{run}", "--endpoint", "http://127.0.0.1:9"], "spans do not arrive"),
+        (["export", "otlp", "{run}", "--endpoint", "nonsense"], "nonsense/v1/traces: spans do not arrive"),
+        (["export", "otlp", "{run}", "--endpoint", "http://me:secret@127.0.0.1:9"], "http://127.0.0.1:9/v1/traces"),
     ],
 )
 def test_bad_usage_is_one_line(rankscope: Command, tmp_path: Path, arguments: list[str], words: str) -> None:
     run_dir = healthy_run(tmp_path / "run")
     ran = rankscope(*(part.format(run=run_dir) for part in arguments))
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert words in ran.err
+    assert words in ran.err and "secret" not in ran.err
+
+
+def test_through_a_collector_over_grpc(rankscope: Command, tmp_path: Path) -> None:
+    run_dir = healthy_run(tmp_path / "run")
+    with Running() as receiver, Rotel(receiver, tmp_path) as collector:
+        address = collector.endpoint("grpc")
+        ran = rankscope("export", "otlp", str(run_dir), "--endpoint", address, "--protocol", "grpc", "--json")
+        assert ran.status == 0, ran.err
+        num_spans = json.loads(ran.out)["spans"]
+        deadline = time.monotonic() + 20
+        while len(receiver.spans) < num_spans and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert len({span.span_id for span in receiver.spans}) == num_spans == 6 + 12 + 12 + 12
 
 
 @pytest.mark.skipif(not DATA, reason="RANKSCOPE_TEST_DATA is not set")

@@ -26,6 +26,8 @@ from .span import (
 
 ALL_TO_ALL: Final = 16
 """Up to so many ranks, an operation is linked to that of every other rank."""
+MAX_TEXT: Final = 1_000
+"""Characters of a kernel's name that are sent: those of templates have thousands."""
 MAX_LINKS: Final = 128
 """Links of one span: the specification's default limit."""
 
@@ -116,7 +118,7 @@ def window_spans(run_id: str, window: Window) -> Iterator[Span]:
     for kernel in window.kernels:
         yield _child(run_id, kernel.item, "kernel", kernel.record, (kernel.name or "kernel")[:MAX_NAME],
                      _told({"training.kernel.class": kernel.kernel_class, "training.kernel.stream": kernel.stream_id,
-                            "training.kernel.name": kernel.name}))  # fmt: skip
+                            "training.kernel.name": kernel.name and kernel.name[:MAX_TEXT]}))  # fmt: skip
     yield from _operations(run_id, window.operations)
 
 

@@ -111,14 +111,21 @@ def endpoint(environment: Mapping[str, str], signal: str, protocol: str) -> str:
     own = _text(environment, f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
     base = _text(environment, "OTEL_EXPORTER_OTLP_ENDPOINT")
     if protocol == GRPC:
-        return _without_secrets(own or base or "http://localhost:4317")
-    return _without_secrets(own or f"{(base or 'http://localhost:4318').rstrip('/')}/v1/{signal}")
+        return without_secrets(own or base or "http://localhost:4317")
+    return without_secrets(own or f"{(base or 'http://localhost:4318').rstrip('/')}/v1/{signal}")
 
 
 def protocol_of(environment: Mapping[str, str], signal: str) -> str:
     """The protocol as the variables give it."""
     return (_text(environment, f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL")
             or _text(environment, "OTEL_EXPORTER_OTLP_PROTOCOL") or HTTP)  # fmt: skip
+
+
+def without_secrets(address: str) -> str:
+    """An address without user, password and query."""
+    scheme, sign, rest = address.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{sign}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
 
 
 def _exporters(environment: Mapping[str, str], signal: str, problems: list[str]) -> set[str]:
@@ -176,12 +183,6 @@ def _number(environment: Mapping[str, str], name: str, default: float, problems:
         problems.append(f"{name}={text}: not a number of at least 0; {default:g} is used")
         return default
     return number
-
-
-def _without_secrets(address: str) -> str:
-    scheme, sign, rest = address.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{sign}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

@@ -204,8 +204,9 @@ def test_compression_none_is_a_word_that_grpc_knows_too(monkeypatch: pytest.Monk
 
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", unused())
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
-    for exporter in (sdk._metric_exporter("otlp", "grpc"), sdk._span_exporter("otlp", "grpc", "")):
-        assert exporter._compression == grpc.Compression.NoCompression  # type: ignore[attr-defined]
+    made: list[Any] = [sdk._metric_exporter("otlp", "grpc"), sdk._span_exporter("otlp", "grpc", "")]
+    for exporter in made:
+        assert exporter._compression == grpc.Compression.NoCompression
         exporter.shutdown()
 
 
