@@ -176,8 +176,10 @@ def _knots(x: Floats, y: Floats, last: float) -> Floats:
 
 def _pieces(x: Floats, y: Floats) -> list[int]:
     """The first block of each piece, and behind them the number of blocks."""
-    costs, count = _piece_costs(x, y), len(x)
-    price = _PRICE * _variance(y) * np.log(count)
+    count, variance = len(x), _variance(y)
+    if float(y @ y) <= variance * (count + 3 * np.sqrt(2 * count)):  # one line leaves no more than noise
+        return [0, count]
+    costs, price = _piece_costs(x, y), _PRICE * variance * np.log(count)
     best, cut = np.full(count + 1, np.inf), np.zeros(count + 1, np.int64)
     best[0] = -price
     for end in range(_LEAST_BLOCKS, count + 1):
