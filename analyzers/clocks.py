@@ -5,7 +5,8 @@ Ranks of one host share CLOCK_MONOTONIC; across hosts its zero is each one's boo
 (`clock_fit`). The *hard bound* is causality, cut by round trips and by what the kernels say of their clocks
 (`clock_bounds`): it vetoes an estimate that cannot be, and stands in where no operation ends together. A host that
 shares no operation with the reference is tied to one that is tied to it. Of more than 64 processes one a host is looked
-at for each group that ties hosts, and of the operations a sample: the cost grows with the hosts, not with the run.
+at for each group that ties hosts, and of the operations a sample: the cost grows with the hosts, beside a pass over the
+operations in few columns.
 
 It cannot see a delay that lies on one side always (a host that learns of every end 50 us late looks 50 us ahead);
 such a delay stays inside the hard bound.
