@@ -24,9 +24,14 @@ from .groups import Group, ranks_in_words, read_groups
 from .hang_headlines import hang_headlines
 from .headline import Headline
 from .mismatch import Mismatch, mismatches
+from .partials import Pair
+from .profile import COLLECTIVES
 from .run import Run
 from .statements import statement
 
+PROGRESS, PROCESSES, LAST_SEEN = (Pair("hang", name, (COLLECTIVES,)) for name in ("progress", "processes", "last_seen"))
+PAIRS: Final = (PROGRESS, PROCESSES, LAST_SEEN)
+"""What this analyzer asks of the large tables in two halves; the rest reads them only where something is unfinished."""
 PATIENCE_NS: Final = 60 * 1_000_000_000
 """How long an operation of a live run may be unfinished (RANKSCOPE_PATIENCE_SECONDS has the same default)."""
 NAMED, NOT_DECIDED = 0.9, 0.5
@@ -144,16 +149,16 @@ def hang(
 
 def _record(run: Run) -> _Record:
     high: dict[str, dict[int, int]] = defaultdict(dict)
-    for group_id, rank, seq in run.rows(statement("hang", "progress")):
+    for group_id, rank, seq in PROGRESS.rows(run):
         high[group_id][rank] = seq
-    processes = run.rows(statement("hang", "processes"))
+    processes = PROCESSES.rows(run)
     imported = any(row[3] for row in processes)
     silent = {row[0]: row[2] == 0 for row in processes}
     return _Record(high, {row[0]: row[1] for row in processes}, silent, imported, read_groups(run))
 
 
 def _unfinished(run: Run, now_ns: dict[str, int], *, is_imported: bool) -> list[Open]:
-    seen: dict[str, int] = {row[0]: row[1] for row in run.rows(statement("hang", "last_seen"))}
+    seen: dict[str, int] = {row[0]: row[1] for row in LAST_SEEN.rows(run)}
     found = []
     for *operation, issued_ns, boot_id, exit_kind, has_failed, failed_ns in run.rows(statement("hang", "unfinished")):
         last = failed_ns if has_failed else seen.get(boot_id)

@@ -4,6 +4,11 @@ SELECT group_id, rank, max(seq) AS high FROM collective
 WHERE src IS NULL AND dst IS NULL AND rank IS NOT NULL AND incarnation = (SELECT max(incarnation) FROM collective)
 GROUP BY group_id, rank ORDER BY group_id, rank;
 
+-- name: progress_merge
+SELECT group_id, rank, max(last_seq) AS high FROM partial_profile_collectives
+WHERE num_collectives > 0 AND rank IS NOT NULL AND incarnation = (SELECT max(incarnation) FROM partial_profile_collectives)
+GROUP BY group_id, rank ORDER BY group_id, rank;
+
 -- name: unfinished
 -- Operations that nobody saw end, of processes that did not end by themselves, and those that failed.
 -- An operation that could not be watched (timing_source none) is none of them, nor one behind which later ones of its group ended.
@@ -36,6 +41,12 @@ SELECT p.rank, min(p.exit_kind) AS exit_kind, CAST(count(c.record) FILTER (WHERE
 FROM process p LEFT JOIN collective c ON c.proc = p.proc AND c.incarnation = p.incarnation
 WHERE p.rank IS NOT NULL AND p.incarnation = (SELECT max(incarnation) FROM process) GROUP BY p.rank ORDER BY p.rank;
 
+-- name: processes_merge
+SELECT p.rank, min(p.exit_kind) AS exit_kind, CAST(coalesce(sum(c.num_records) FILTER (WHERE c.op IS NOT NULL), 0) AS BIGINT) AS num_operations,
+    bool_or(c.tier = 'imported') AS is_imported
+FROM process p LEFT JOIN partial_profile_collectives c ON c.proc = p.proc AND c.incarnation = p.incarnation
+WHERE p.rank IS NOT NULL AND p.incarnation = (SELECT max(incarnation) FROM process) GROUP BY p.rank ORDER BY p.rank;
+
 -- name: last_seen
 -- The last moment of each host of which the run tells anything, by its clock.
 SELECT boot_id, max(time_ns) FROM (
@@ -43,7 +54,15 @@ SELECT boot_id, max(time_ns) FROM (
     UNION ALL SELECT p.boot_id, s.end_ns FROM step s JOIN process p ON p.proc = s.proc AND p.incarnation = s.incarnation
     UNION ALL SELECT p.boot_id, k.monotonic_ns FROM clock k JOIN process p ON p.proc = k.proc
     UNION ALL SELECT n.boot_id, h.time_ns FROM host_sample h JOIN node n ON n.node = h.node)
-WHERE boot_id IS NOT NULL GROUP BY boot_id;
+WHERE boot_id IS NOT NULL GROUP BY boot_id ORDER BY boot_id;
+
+-- name: last_seen_merge
+SELECT boot_id, max(time_ns) FROM (
+    SELECT p.boot_id, c.last_moment_ns AS time_ns FROM partial_profile_collectives c JOIN process p ON p.proc = c.proc AND p.incarnation = c.incarnation
+    UNION ALL SELECT p.boot_id, s.end_ns FROM step s JOIN process p ON p.proc = s.proc AND p.incarnation = s.incarnation
+    UNION ALL SELECT p.boot_id, k.monotonic_ns FROM clock k JOIN process p ON p.proc = k.proc
+    UNION ALL SELECT n.boot_id, h.time_ns FROM host_sample h JOIN node n ON n.node = h.node)
+WHERE boot_id IS NOT NULL GROUP BY boot_id ORDER BY boot_id;
 
 -- name: world
 SELECT max(world_size) FROM run;

@@ -5,9 +5,10 @@ from typing import Final
 from .brief import PAIRS as BRIEF
 from .communication import PAIRS as COMMUNICATION
 from .coverage import PAIRS as COVERAGE
+from .hang import PAIRS as HANG
 from .partials import Pair
 from .phases import PAIRS as PHASES
 from .time import PAIRS as TIME
 
-PAIRS: Final[tuple[Pair, ...]] = (*COVERAGE, *BRIEF, *COMMUNICATION, *PHASES, *TIME)
+PAIRS: Final[tuple[Pair, ...]] = (*COVERAGE, *BRIEF, *COMMUNICATION, *PHASES, *HANG, *TIME)
 """An analyzer over `collective`, `span` or `kernel` adds its own here."""

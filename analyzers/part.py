@@ -27,6 +27,11 @@ from .views import crowded, make_views
 NULL: Final = int(np.iinfo(np.int64).min)
 """Stands for null in an array of numbers; below every number that occurs."""
 
+OFTEN_NULL: Final = frozenset(
+    {"src", "dst", "tag", "device_start_ns", "device_end_ns", "wait_device_start_ns", "wait_device_end_ns"}
+)
+"""Numbers that whole files may lack: only of these the statistics are looked at."""
+
 
 @dataclass(frozen=True, slots=True)
 class Columns:
@@ -174,14 +179,26 @@ def _between(column: str, bounds: tuple[int | None, int | None] | None) -> list[
 
 def _read(task: Task, item: RunFile, names: Sequence[str]) -> pa.Table:
     """Columns that a file of an older minor version lacks are null."""
-    there = [name for name in names if name in item.columns]
     with task.place.filesystem.open_input_file(item.path) as source:
-        rows = pq.ParquetFile(source).read(columns=there, use_threads=False)
+        file = pq.ParquetFile(source)
+        there = [name for name in names if name in item.columns and not (name in OFTEN_NULL and _is_null(file, name))]
+        rows = file.read(columns=there, use_threads=False)
     for name in names:
-        if name not in item.columns:
+        if name not in there:
             rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.int64()))
     incarnation = pa.array(np.full(rows.num_rows, item.incarnation, np.int64))
     return rows.select(list(names)).append_column("incarnation", incarnation).replace_schema_metadata(None)
+
+
+def _is_null(file: pq.ParquetFile, name: str) -> bool:
+    """The statistics of the file tell that the column holds nothing: it need not be decoded."""
+    footer = file.metadata
+    index = footer.schema.names.index(name)
+    for group in range(footer.num_row_groups):
+        column = footer.row_group(group).column(index)
+        if column.statistics is None or column.statistics.null_count != column.num_values:
+            return False
+    return True
 
 
 def _columns(rows: pa.Table) -> Columns:

@@ -11,10 +11,11 @@ SELECT incarnation, proc, rank, group_id, op, tier, CAST(count(*) AS BIGINT) AS 
     CAST(count(*) FILTER (WHERE phase = 'backward' AND wait_begin_ns IS NULL) AS BIGINT) AS num_inside_backward,
     CAST(count(*) FILTER (WHERE seq IS NOT NULL AND tier IS DISTINCT FROM 'imported') AS BIGINT) AS num_numbered,
     max(completed_ns - issued_ns) AS longest_ns, max(wait_end_ns - wait_begin_ns) AS longest_wait_ns,
+    CAST(count(*) FILTER (WHERE src IS NULL AND dst IS NULL) AS BIGINT) AS num_collectives, max(seq) FILTER (WHERE src IS NULL AND dst IS NULL) AS last_seq,
     max(seq) FILTER (WHERE completed_ns IS NOT NULL AND src IS NULL AND dst IS NULL) AS last_completed_seq,
     CAST(count(record) AS BIGINT) AS num_records, max(record) AS last_record,
     min(issued_ns) FILTER (WHERE record IS NOT NULL) AS first_recorded_ns, max(issued_ns) FILTER (WHERE record IS NOT NULL) AS last_recorded_ns,
-    min(issued_ns) AS first_ns, max(coalesce(completed_ns, issued_ns)) AS last_ns
+    min(issued_ns) AS first_ns, max(coalesce(completed_ns, issued_ns)) AS last_ns, max(greatest(issued_ns, completed_ns)) AS last_moment_ns
 FROM collective GROUP BY incarnation, proc, rank, group_id, op, tier;
 
 -- name: spans
