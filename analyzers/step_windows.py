@@ -56,6 +56,12 @@ def window_rows(run: Run, window: StepWindow, *, kernels: bool = True) -> Window
     return WindowRows(found["step"], found["span"], found.get("kernel", []), found["collective"])
 
 
+def num_timeless(run: Run) -> int:
+    """Rows of the whole run that tell no time, and so are in no window."""
+    ((number,),) = run.rows(statement("step_windows", "timeless"))
+    return int(number)
+
+
 def clock_readings(run: Run) -> dict[int, list[tuple[int, int]]]:
     """By process: (monotonic_ns, wall_ns). Imported runs have none: their times are since 1970."""
     found: dict[int, list[tuple[int, int]]] = {}

@@ -1,7 +1,7 @@
 -- name: sizes
 -- How many rows each step has, over all ranks; -1: what belongs to none.
 SELECT incarnation, step, CAST(sum(num) AS BIGINT) AS num_rows FROM (
-    SELECT incarnation, coalesce(step, -1) AS step, count(*) AS num FROM step GROUP BY ALL
+    SELECT incarnation, coalesce(step, -1) AS step, count(*) AS num FROM step WHERE start_ns IS NOT NULL GROUP BY ALL
     UNION ALL SELECT incarnation, coalesce(step, -1), count(*) FROM span WHERE start_ns IS NOT NULL GROUP BY ALL
     UNION ALL SELECT incarnation, coalesce(step, -1), count(*) FROM collective WHERE issued_ns IS NOT NULL GROUP BY ALL
     UNION ALL SELECT incarnation, coalesce(step, -1), count(*) FROM kernel WHERE start_ns IS NOT NULL AND $kernels GROUP BY ALL
@@ -26,6 +26,11 @@ FROM collective c LEFT JOIN (
     SELECT group_id, any_value(coalesce(mesh_dimension, if(size = (SELECT max(world_size) FROM run), 'world', 'other'))) AS kind FROM process_group GROUP BY group_id
 ) g USING (group_id)
 WHERE c.incarnation = $incarnation AND coalesce(c.step, -1) BETWEEN $first AND $last AND c.issued_ns IS NOT NULL ORDER BY step, rank, c.proc, c.record;
+
+-- name: timeless
+-- Rows that tell no time: of them nothing can be placed.
+SELECT CAST((SELECT count(*) FROM step WHERE start_ns IS NULL) + (SELECT count(*) FROM span WHERE start_ns IS NULL)
+    + (SELECT count(*) FROM collective WHERE issued_ns IS NULL) + (SELECT count(*) FROM kernel WHERE start_ns IS NULL) AS BIGINT);
 
 -- name: clock
 SELECT proc, monotonic_ns, wall_ns FROM clock WHERE monotonic_ns IS NOT NULL AND wall_ns IS NOT NULL ORDER BY proc, monotonic_ns;

@@ -54,6 +54,8 @@ def command(
     print(f"{count(found.num_spans)} spans in {count(found.num_traces)} traces sent to {found.endpoint}{resumed}")
     for table, number in found.by_table.items():
         print(f"  {count(number)} rows of {table}")
+    if found.num_timeless:
+        print(f"  {count(found.num_timeless)} rows tell no time and were left out")
 
 
 def _steps(text: str) -> tuple[int | None, int | None]:

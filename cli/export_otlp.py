@@ -19,6 +19,7 @@ from rankscope.analyzers.step_windows import (
     StepWindow,
     WindowRows,
     clock_readings,
+    num_timeless,
     run_columns,
     step_windows,
     window_rows,
@@ -52,7 +53,10 @@ class Wish(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What has arrived, by earlier commands as well. by_table: rows; num_spans: these, and a root for each trace."""
+    """What has arrived, by earlier commands as well. by_table: rows; num_spans: these, and a root for each trace.
+
+    num_timeless: rows of the run that tell no time, and so could not be sent.
+    """
 
     run_id: str
     endpoint: str
@@ -60,11 +64,13 @@ class Exported:
     num_traces: int
     by_table: dict[str, int]
     num_earlier: int
+    num_timeless: int
 
     def as_json(self) -> dict[str, Any]:
         """The counts."""
         return {"run_id": self.run_id, "endpoint": self.endpoint, "spans": self.num_spans, "traces": self.num_traces,
-                "rows": self.by_table, "spans_of_earlier_commands": self.num_earlier}  # fmt: skip
+                "rows": self.by_table, "spans_of_earlier_commands": self.num_earlier,
+                "rows_without_time": self.num_timeless}  # fmt: skip
 
 
 def export_otlp(run: Run, wish: Wish, progress: Callable[[int, int], None]) -> Exported:
@@ -87,7 +93,8 @@ def export_otlp(run: Run, wish: Wish, progress: Callable[[int, int], None]) -> E
     finally:
         reasons.remove()
     state.forget()
-    return Exported(run.run_id, shown, state.num_spans, state.num_traces, state.by_table, state.num_earlier)
+    return Exported(run.run_id, shown, state.num_spans, state.num_traces, state.by_table, state.num_earlier,
+                    num_timeless(run))  # fmt: skip
 
 
 class _Sending(NamedTuple):
