@@ -34,9 +34,10 @@ class Opened:
 def opened(run: str) -> Iterator[Opened]:
     """The run called `run`, closed when the block ends. Raises what `Run.open` does."""
     from rankscope.analyzers.coverage import coverage
+    from rankscope.analyzers.engines import AUTO, Engine
     from rankscope.analyzers.run import Run
 
-    with Run.open(run) as reader:
+    with Run.open(run, engine=Engine(AUTO)) as reader:
         covered = coverage(reader).coverage.value
         share = None if covered is None else float(covered)
         about = {"run_id": reader.run_id, "address": reader.place.address, "dataset_digest": reader.digest}

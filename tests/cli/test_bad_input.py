@@ -120,6 +120,13 @@ def test_a_run_without_rows(rankscope: Command, tmp_path: Path, command: str) ->
     assert (ran.status, ran.out, ran.err) == (2, "", f"rankscope: {run_dir}: the run has no rows\n")
 
 
+@pytest.mark.parametrize("engine", ["spark", "pool:4", ""])
+def test_what_is_no_engine(rankscope: Command, tmp_path: Path, engine: str) -> None:
+    run_dir = healthy_run(tmp_path / "run")
+    line = f"rankscope: no engine {engine!r}: auto, local, pool, ray or ray:ADDRESS\n"
+    assert rankscope("report", str(run_dir), f"--engine={engine}") == (2, "", line)
+
+
 def test_no_permission(open_folder: Path) -> None:
     run_dir = healthy_run(open_folder / "run")
     run_dir.chmod(0o000)
