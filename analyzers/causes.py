@@ -1,11 +1,12 @@
 """Why is a rank late? Its own rows in the time in which it was late, against those of the ranks that were not.
 
-The time: at each operation to which it came late, from the end of the group's operation before, which all left
-together, to its arrival; for the others up to theirs. What a rank did then is painted from its spans, each instant
-once (a collection inside the forward pass is a collection), and compared with the median of the others: what it did
-longer than they. A cause is named if it covers at least `COVERS` of the lateness, the particular before the general:
-collector, compiler, checkpoint, data; then, of time in computation or in nothing recorded, waiting for a CPU, page
-faults or a throttled device, where readings show them; then computation. Else unknown, with what is known.
+The time: on its way to each operation to which it came late, from the group's operation before, which all left
+together (or began one after the other, where both are in flight). What a rank did then is painted from its spans, each
+instant once (a collection inside the forward pass is a collection), and compared with the median of the others: what it
+did longer than they. A cause is named if it covers at least `COVERS` of the lateness, the particular before the
+general: collector, compiler, checkpoint, data, network (transfers of its other groups' operations, without the waiting
+in them); then, of time in computation or in nothing recorded, waiting for a CPU, page faults or a throttled device,
+where readings show them; then computation. Else unknown, with what is known.
 
 Readings come once a second: they are compared as rates (a rank that waits 0.3 s of each second for a CPU longer than
 the others, and is late by 0.35 s of each second, is so for 86 %). It cannot see work outside spans, and counts a page
@@ -35,16 +36,17 @@ FAULT_NS: Final = 100_000
 THROTTLED, NOT_THROTTLED = 0.8, 0.2
 """Shares of the readings from which, and up to which, a device counts as throttled, or as not."""
 MIN_READINGS: Final = 3
-GC, COMPILE, CHECKPOINT, DATA, CPU, FAULTS, THROTTLE, COMPUTE, UNKNOWN = (
-    "gc", "compile", "checkpoint", "data", "cpu_contention", "page_faults", "throttle", "compute", "unknown",
+GC, COMPILE, CHECKPOINT, DATA, NETWORK, CPU, FAULTS, THROTTLE, COMPUTE, UNKNOWN = (
+    "gc", "compile", "checkpoint", "data", "network", "cpu_contention", "page_faults", "throttle", "compute", "unknown",
 )  # fmt: skip
 _PAINT: Final = {
     "gc": GC, "compile": COMPILE, "checkpoint": CHECKPOINT, "data": DATA, "h2d": DATA, "forward": COMPUTE,
     "backward": COMPUTE, "optimizer": COMPUTE, "microbatch_forward": COMPUTE, "microbatch_input_gradient": COMPUTE,
     "microbatch_weight_gradient": COMPUTE,
 }  # fmt: skip
-_ORDER: Final = (GC, COMPILE, CHECKPOINT, DATA, COMPUTE)
-_PARTICULAR: Final = (GC, COMPILE, CHECKPOINT, DATA)
+_WAITING: Final = "waiting"
+_ORDER: Final = (GC, COMPILE, CHECKPOINT, DATA, NETWORK, _WAITING, COMPUTE)
+_PARTICULAR: Final = (GC, COMPILE, CHECKPOINT, DATA, NETWORK)
 _SHIFT: Final = 4_294_967_296
 """Incarnation and step as one number: incarnation * 2**32 + step."""
 Interval = tuple[int, int]
@@ -69,17 +71,16 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """One late operation: its floor, the late rank's arrival and those of the others, by process.
+    """One late operation: from when to when the late rank, and others by their process, were on the way to it.
 
     own_ns: own lateness after the median of the others, as what they did is compared with the median, too.
     """
 
     key: int
-    floor_ns: int
     own_ns: int
     proc: int
-    until_ns: int
-    peers: dict[int, int]
+    way: Interval
+    peers: dict[int, Interval]
 
 
 def cause(run: Run, rank: int, late: Sequence[Step], others: Sequence[int], rate: float) -> Cause:
@@ -115,33 +116,33 @@ def _spread(items: Sequence[Step], number: int) -> list[Step]:
 
 def _windows(run: Run, rank: int, keys: list[int], others: set[int]) -> list[_Window]:
     """The operations that matter: of each step, in the group to which the rank came latest, all but small change."""
-    by_step: dict[int, dict[int, list[tuple[int, int, int]]]] = defaultdict(lambda: defaultdict(list))
-    for incarnation, step, team, operation, floor, own in run.rows(
+    by_step: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    for incarnation, step, team, operation, own in run.rows(
         statement(ANALYZER, "late_operations"), {"rank": rank, "keys": keys}
     ):
-        by_step[incarnation * _SHIFT + step][team].append((operation, floor, own))
-    chosen: dict[int, tuple[int, int, int]] = {}
+        by_step[incarnation * _SHIFT + step][team].append((operation, own))
+    chosen: dict[int, tuple[int, int]] = {}
     for key, teams in by_step.items():
-        team = max(teams.values(), key=lambda items: sum(own for _, _, own in items))
-        whole = sum(own for _, _, own in team)
-        chosen |= {operation: (key, floor, own) for operation, floor, own in team if own * 10 >= whole}
-    arrivals: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
-    for operation, member, proc, _, arrival in run.rows(
+        team = max(teams.values(), key=lambda items: sum(own for _, own in items))
+        whole = sum(own for _, own in team)
+        chosen |= {operation: (key, own) for operation, own in team if own * 10 >= whole}
+    ways: dict[int, dict[int, tuple[int, Interval]]] = defaultdict(dict)
+    for operation, member, proc, start, begin in run.rows(
         statement(ANALYZER, "arrivals"), {"operations": sorted(chosen)}
     ):
-        arrivals[operation][member] = (proc, arrival)
-    return [_window(chosen[operation], members, rank, others) for operation, members in arrivals.items()]
+        ways[operation][member] = (proc, (start, begin))
+    return [_window(chosen[operation], members, rank, others) for operation, members in ways.items()]
 
 
 def _window(
-    late: tuple[int, int, int], members: Mapping[int, tuple[int, int]], rank: int, others: set[int]
+    late: tuple[int, int], members: Mapping[int, tuple[int, Interval]], rank: int, others: set[int]
 ) -> _Window:  # fmt: skip
-    proc, until = members[rank]
+    proc, way = members[rank]
     peers = [member for member in members if member in others] or [member for member in members if member != rank]
-    near = sorted(peers, key=lambda member: (abs(member - rank), member))[:MAX_PEERS]
-    usual = median_low([members[member][1] for member in near])
-    key, floor, own = late
-    return _Window(key, floor, max(0, min(own, until - usual)), proc, until, dict(members[member] for member in near))
+    near = [members[member] for member in sorted(peers, key=lambda member: (abs(member - rank), member))[:MAX_PEERS]]
+    longer = way[1] - way[0] - median_low([until - start for _, (start, until) in near])
+    key, own = late
+    return _Window(key, max(0, min(own, longer)), proc, way, dict(near))
 
 
 def _longer(run: Run, windows: list[_Window]) -> dict[str, int]:
@@ -149,12 +150,12 @@ def _longer(run: Run, windows: list[_Window]) -> dict[str, int]:
     spans = _spans(run, windows)
     found: dict[str, int] = defaultdict(int)
     for window in windows:
-        own = painted(spans[window.proc], (window.floor_ns, window.until_ns))
-        theirs = [painted(spans[proc], (window.floor_ns, until)) for proc, until in window.peers.items()]
+        own = painted(spans[window.proc], window.way)
+        theirs = [painted(spans[proc], way) for proc, way in window.peers.items()]
         for name in {*own, *(name for item in theirs for name in item)}:
             usual = median_low([item.get(name, 0) for item in theirs]) if theirs else 0
             found[name] += own.get(name, 0) - usual
-    return {name: amount for name, amount in found.items() if amount > 0}
+    return {name: amount for name, amount in found.items() if amount > 0 and name != _WAITING}
 
 
 def _spans(run: Run, windows: list[_Window]) -> dict[int, list[Span]]:
@@ -165,6 +166,8 @@ def _spans(run: Run, windows: list[_Window]) -> dict[int, list[Span]]:
     work = statement(ANALYZER, "work").format(**common_clock(clocks, "c.start_ns"))
     for proc, kind, name, start, end in run.rows(work, {"procs": procs, "keys": keys}):
         found[proc].append((_PAINT.get(kind) or f'span "{name or kind}"', start, end))
+    for proc, begin, end, last in run.rows(statement(ANALYZER, "transfers"), {"procs": procs, "keys": keys}):
+        found[proc] += [(_WAITING, begin, min(end, last)), (NETWORK, max(begin, last), end)]
     if run.size("checkpoint").num_rows:
         saves = statement(ANALYZER, "saves").format(**common_clock(clocks, "c.start_ns"))
         for proc, start, end in run.rows(saves, {"procs": procs}):
@@ -178,7 +181,7 @@ def painted(spans: Iterable[Span], window: Interval) -> dict[str, int]:
     Example: forward 0..10 and gc 4..6 in the window 2..8 are compute 4 and gc 2.
     """
     inside = [(_priority(name), name, max(start, window[0]), min(end, window[1])) for name, start, end in spans
-              if start < window[1] and end > window[0]]  # fmt: skip
+              if start < min(end, window[1]) and end > window[0]]  # fmt: skip
     edges = sorted({edge for _, _, start, end in inside for edge in (start, end)})
     found: dict[str, int] = defaultdict(int)
     for start, end in pairwise(edges):
@@ -195,8 +198,8 @@ def _priority(name: str) -> int:
 def _readings(run: Run, windows: list[_Window], rate: float) -> dict[str, float]:
     """Share of the lateness by what readings of the process and its device show, over the time of the windows."""
     procs = sorted({proc for window in windows for proc in (window.proc, *window.peers)})
-    given = {"procs": procs, "first_ns": min(item.floor_ns for item in windows),
-             "last_ns": max(item.until_ns for item in windows)}  # fmt: skip
+    given = {"procs": procs, "first_ns": min(item.way[0] for item in windows),
+             "last_ns": max(item.way[1] for item in windows)}  # fmt: skip
     clock = common_clock(align(run), "c.time_ns")
     proc = windows[0].proc
     waiting, faults = _rates(run.rows(statement(ANALYZER, "readings").format(**clock), given))
@@ -237,6 +240,8 @@ def _evidence(name: str, proc: int, keys: list[int]) -> tuple[dict[str, Any], ..
     steps = f"step BETWEEN {min(keys) % _SHIFT} AND {max(keys) % _SHIFT}"
     if name in (CPU, FAULTS):
         return ({"table": "process_sample", "predicate": f"proc = {proc}"},)
+    if name == NETWORK:
+        return ({"table": "collective", "predicate": f"proc = {proc} AND {steps} AND wait_end_ns > wait_begin_ns"},)
     if name == THROTTLE:
         device = f"device_uuid = (SELECT min(device_uuid) FROM process WHERE proc = {proc})"
         return ({"table": "device_sample", "predicate": f"{device} AND throttle_reasons <> ''"},)

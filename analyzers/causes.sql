@@ -1,14 +1,14 @@
 -- name: late_operations
 -- The operations at which a rank was late by its own work in the given steps, where the group's operation before is known.
-SELECT s.incarnation, s.step, s.team, s.operation, o.floor_ns, CAST(s.lateness_ns - s.inherited_ns AS BIGINT) AS own_ns
+SELECT s.incarnation, s.step, s.team, s.operation, CAST(s.lateness_ns - s.inherited_ns AS BIGINT) AS own_ns
 FROM _late_share s JOIN _late_operation o ON o.operation = s.operation
 WHERE s.rank = $rank AND s.is_level AND s.lateness_ns > s.inherited_ns AND o.floor_ns IS NOT NULL
     AND list_contains($keys, s.incarnation * 4294967296 + s.step)
 ORDER BY s.incarnation, s.step, s.operation;
 
 -- name: arrivals
--- When each member arrived at the given operations, and its process.
-SELECT operation, rank, proc, incarnation, arrival_ns FROM _late_arrival WHERE list_contains($operations, operation)
+-- From when to when each member was on the way to the given operations, and its process.
+SELECT operation, rank, proc, start_ns, begin_ns FROM _late_arrival WHERE list_contains($operations, operation)
 ORDER BY operation, rank, proc;
 
 -- name: work
@@ -26,6 +26,15 @@ SELECT c.proc, c.start_ns - {moved} AS start_ns, coalesce(c.blocking_end_ns, c.e
 FROM checkpoint c JOIN (SELECT proc, incarnation, min(boot_id) AS boot_id FROM process GROUP BY proc, incarnation) p
     ON p.proc = c.proc AND p.incarnation = c.incarnation {aligned}
 WHERE list_contains($procs, c.proc) AND coalesce(c.blocking_end_ns, c.end_ns) > c.start_ns ORDER BY c.proc, c.start_ns, c.record;
+
+-- name: transfers
+-- What of these processes' host-visible waits was waiting for the last arrival, and what transfer.
+SELECT r.proc, r.wait_begin_ns, r.wait_end_ns, l.last_ns
+FROM _late_row r JOIN _late_operation o ON o.incarnation = r.incarnation AND o.team = r.team AND o.pair = r.pair AND o.seq = r.seq AND o.op = r.op
+JOIN _late_last l ON l.operation = o.operation
+WHERE list_contains($procs, r.proc) AND r.wait_end_ns > r.wait_begin_ns
+    AND (list_contains($keys, r.incarnation * 4294967296 + r.step) OR list_contains($keys, r.incarnation * 4294967296 + r.step + 1))
+ORDER BY r.proc, r.wait_begin_ns, r.wait_end_ns;
 
 -- name: readings
 -- Readings of these processes between two moments, on the common clock.

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from .change_point import DEVIATION, parts, spread
 from .lateness import Lateness
 
+ANALYZER: Final = "late_ranks"
 CHRONIC: Final = 0.60
 """Share of the steps in which a rank has to be late."""
 MIN_STEPS: Final = 20

@@ -4,10 +4,13 @@ arrival = max(begin, end of the group's operation before): what is queued behind
 wait of a rank = last arrival (over those on which causality makes others wait) - its own arrival; of several operations
 in flight each instant is charged once, to the one that the rank came to first, so waits never exceed the time. lateness
 of a rank = its arrival after the first arrival of those who wait; inherited = what it waited in other groups since the
-group's last operation, beyond what the first rank waited (at most the lateness); own = the rest. Of operations in
-flight together only the first counts, and what a rank falls back further behind it. Example (ranks 0, 1 and 2, 3 share
-tensors; 0, 2 and 1, 3 share data; rank 0 takes 30 ms longer): rank 1 waits 30 ms for rank 0, then both come 30 ms late
-to 2 and 3; rank 0's 30 ms are own, rank 1's 30 ms inherited.
+group's last operation, beyond what the first rank waited (at most the lateness); own = the rest. Example (ranks 0, 1
+and 2, 3 share tensors; 0, 2 and 1, 3 share data; rank 0 takes 30 ms longer): rank 1 waits 30 ms for rank 0, then both
+come 30 ms late to 2 and 3; rank 0's 30 ms are own, rank 1's 30 ms inherited.
+
+Ranks that issue operations one after the other without waiting meet at none of them: until all have waited (where no
+wait is seen, as in DDP's reducer: until the next step) the operations are in flight together, and of lateness and waits
+only what grows from one to the next counts. Twenty buckets 200 ms late are 200 ms late.
 
 blame: the waits charged to an operation fall on its last rank; its inherited share goes on, operation by operation, to
 whoever caused it (`MAX_PASSES` times at most). Over all ranks blame = waits, to the nanosecond.
@@ -125,7 +128,7 @@ def _stride(run: Run, max_rows: int) -> int:
     if num_rows <= max_rows:
         return 1
     ((num_steps,),) = run.rows("SELECT count(*) FROM (SELECT DISTINCT incarnation, step FROM step)")
-    told = num_steps * (BLOCK - 1) // BLOCK
+    told = int(num_steps) * (BLOCK - 1) // BLOCK
     enough = max(1, told // MIN_SAMPLED)
     return max(min(-(-num_rows // max_rows), enough), -(-num_rows // MOST_ROWS))
 

@@ -26,7 +26,8 @@ SELECT c.incarnation, c.step, t.team, CASE WHEN k.kind = 'pair' THEN hash(c.src,
     CASE k.kind WHEN 'root' THEN c.rank <> c.root WHEN 'leaf' THEN c.rank = c.root WHEN 'pair' THEN c.op = 'recv' ELSE true END AS is_waiter,
     c.device_start_ns IS NOT NULL OR c.timing_source IN ('device_event', 'trace') AS is_device,
     coalesce(c.device_start_ns, c.issued_ns) - {moved} AS begin_ns,
-    coalesce(c.device_end_ns, CASE WHEN c.timing_source IN ('wait', 'device_event', 'trace', 'flight_recorder') THEN c.completed_ns END) - {moved} AS end_ns
+    coalesce(c.device_end_ns, CASE WHEN c.timing_source IN ('wait', 'device_event', 'trace', 'flight_recorder') THEN c.completed_ns END) - {moved} AS end_ns,
+    c.wait_begin_ns - {moved} AS wait_begin_ns, c.wait_end_ns - {moved} AS wait_end_ns
 FROM collective c SEMI JOIN _late_step s ON s.incarnation = c.incarnation AND s.step = c.step
 JOIN teams t ON t.group_id = c.group_id AND t.incarnation = c.incarnation
 JOIN causes k ON k.op = c.op
@@ -38,30 +39,34 @@ WHERE c.seq IS NOT NULL AND c.issued_ns IS NOT NULL AND c.rank IS NOT NULL
 -- Operations of which every member left a begin on the common clock. floor: nobody arrives before its predecessor in the group was over: at
 -- the latest begin for which one before it had to wait, or when the last one was seen to end. Ends on devices that do not coincide were matched wrongly.
 -- is_level: its members are to arrive together. Those of different pipeline stages, or of a transfer, are not: they only inherit.
--- flight: counts up where all came after the floor; until then somebody had it queued behind others in flight.
+-- flight: counts up where all members had waited for the one before, or, where no wait of it was seen, when the next step begins. Until then
+-- they issue operations one after the other and meet at none.
 CREATE OR REPLACE TEMP TABLE _late_operation AS
-WITH matched AS (
-    SELECT incarnation, team, pair, seq, op, min(kind) AS kind, min(step) AS step, min(begin_ns) AS first_begin_ns, max(begin_ns) AS last_begin_ns,
+WITH followed AS (
+    SELECT *, lag(wait_end_ns) OVER (PARTITION BY incarnation, team, pair, proc ORDER BY seq, begin_ns) AS left_ns FROM _late_row),
+matched AS (
+    SELECT incarnation, team, pair, seq, op, bool_and(coalesce(left_ns <= begin_ns, false)) AS is_met, count(left_ns) = 0 AS is_unseen, min(kind) AS kind, min(step) AS step, min(begin_ns) AS first_begin_ns, max(begin_ns) AS last_begin_ns,
         CASE min(kind) WHEN 'leaf' THEN min(begin_ns) ELSE max(begin_ns) FILTER (is_cause) END AS over_ns,
         min(end_ns) AS first_end_ns, min(kind) <> 'pair' AND count(DISTINCT stage) <= 1 AS is_level
-    FROM _late_row GROUP BY incarnation, team, pair, seq, op
+    FROM followed GROUP BY incarnation, team, pair, seq, op
     HAVING count(*) = max(size) AND count(DISTINCT proc) = max(size) AND count(begin_ns) = max(size) AND max(size) > 1
         AND bool_or(is_cause) AND bool_or(is_waiter)
         AND (NOT bool_and(is_device) OR min(kind) <> 'all' OR count(end_ns) < count(*)
             OR max(end_ns) - min(end_ns) <= {error_ns} + max(begin_ns) - min(begin_ns))),
-floored AS (SELECT row_number() OVER (ORDER BY incarnation, step, last_begin_ns, team, pair, seq, op) AS operation, *,
+floored AS (SELECT lag(step) OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op) AS step_before, row_number() OVER (ORDER BY incarnation, step, last_begin_ns, team, pair, seq, op) AS operation, *,
     greatest(max(over_ns) OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
         lag(first_end_ns) OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op)) AS floor_ns
     FROM matched)
-SELECT *, count(*) FILTER (floor_ns IS NULL OR first_begin_ns >= floor_ns)
+SELECT *, count(*) FILTER (kind = 'pair' OR floor_ns IS NULL OR (first_begin_ns >= floor_ns AND (is_met OR (is_unseen AND step > step_before))))
     OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op ROWS UNBOUNDED PRECEDING) AS flight
 FROM floored;
 
 -- name: arrivals
 -- Each rank's arrival. most: the lateness that it can have there: how much later than the first it began, beyond what it was later already
--- at others in flight with this one.
+-- at others in flight with this one. start: when it left the one before: all together, or each when it began it, if both are in flight.
 CREATE OR REPLACE TEMP TABLE _late_arrival AS
-SELECT o.operation, o.incarnation, o.step, o.team, o.pair, o.is_level, o.kind IN ('all', 'pair') AS is_left_together, r.proc, r.rank, r.is_cause, r.is_waiter,
+SELECT o.operation, o.incarnation, o.step, o.team, o.pair, o.flight, o.is_level, o.kind IN ('all', 'pair') AS is_left_together, r.proc, r.rank, r.is_cause, r.is_waiter,
+    r.begin_ns, coalesce(lag(r.begin_ns) OVER (PARTITION BY o.incarnation, o.team, o.pair, o.flight, r.proc ORDER BY o.operation), o.floor_ns) AS start_ns,
     greatest(r.begin_ns, coalesce(o.floor_ns, r.begin_ns)) AS arrival_ns, CASE WHEN o.kind = 'all' THEN greatest(0, r.begin_ns - o.first_begin_ns
         - coalesce(max(r.begin_ns - o.first_begin_ns) OVER (PARTITION BY o.incarnation, o.team, o.pair, o.flight, r.proc ORDER BY o.operation
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)) END AS most_ns
@@ -77,14 +82,16 @@ FROM _late_arrival GROUP BY operation;
 
 -- name: waits
 -- Each rank's operations in the order in which it arrived at them. wait: until the last arrival, each instant charged once, to the operation
--- that the rank blocks on. waited: its waits in all since the operation before in the same group, which it left together with the others.
+-- that the rank blocks on, and of operations in flight together only as far as it grows. waited: its waits in all since the operation before in the same group, which it left together with the others.
 CREATE OR REPLACE TEMP TABLE _late_wait AS
 WITH waiting AS (
     SELECT a.*, l.culprit, l.first_ns, CASE WHEN a.is_waiter THEN greatest(l.last_ns, a.arrival_ns) ELSE a.arrival_ns END AS until_ns
     FROM _late_arrival a JOIN _late_last l ON l.operation = a.operation),
 charged AS (
-    SELECT *, row_number() OVER own AS turn,
-        greatest(0, until_ns - greatest(arrival_ns, coalesce(max(until_ns) OVER (own ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), arrival_ns))) AS wait_ns
+    SELECT *, row_number() OVER own AS turn, least(
+        greatest(0, until_ns - greatest(arrival_ns, coalesce(max(until_ns) OVER (own ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), arrival_ns))),
+        greatest(0, until_ns - begin_ns - coalesce(max(until_ns - begin_ns) OVER (PARTITION BY incarnation, proc, team, pair, flight ORDER BY operation
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0))) AS wait_ns
     FROM waiting WINDOW own AS (PARTITION BY incarnation, proc ORDER BY arrival_ns, operation)),
 added AS (
     SELECT *, CAST(sum(wait_ns) OVER (PARTITION BY incarnation, proc ORDER BY turn ROWS UNBOUNDED PRECEDING) AS BIGINT) AS sum_ns FROM charged)

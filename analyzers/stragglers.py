@@ -23,7 +23,9 @@ from .evidence import Evidence
 from .groups import ranks_in_words
 from .headline import Headline, verdict_headline
 from .imbalance import COMPUTATION, MIN_COST_UNTOLD, Imbalance, imbalance, lost
+from .late_ranks import ANALYZER as LATE_RANKS
 from .late_ranks import BETWEEN, CHRONICALLY, MIN_STEPS, ONCE, SINCE, Finding, excess, late_ranks, wilson
+from .lateness import ANALYZER as LATENESS
 from .lateness import Ints, Lateness, Step, lateness
 from .run import Run
 from .statements import statement
@@ -94,7 +96,7 @@ class Stragglers:
 def stragglers(run: Run, coverage: float | None = None) -> Stragglers:
     """The stragglers of `run`. coverage: rows present / expected."""
     late = lateness(run)
-    told = _evidence(run, late, coverage)
+    told, cost = (_evidence(run, late, coverage, name) for name in (LATENESS, LATE_RANKS))
     reason = _too_little(late)
     named = () if reason else tuple(_named(run, late, coverage))
     uneven = None if reason or named else imbalance(run, late) or _by_computation(run, late)
@@ -105,7 +107,7 @@ def stragglers(run: Run, coverage: float | None = None) -> Stragglers:
         late, named, uneven, _by_rank(told, late, "straggler.lateness_own", late.own_ns),
         _by_rank(told, late, "straggler.lateness_inherited", late.inherited_ns),
         _by_rank(told, late, "straggler.wait", late.wait_ns), _by_rank(told, late, "straggler.blame", late.blame_ns),
-        tuple(_cost(told, late, item) for item in named), verdicts, reason,
+        tuple(_cost(cost, late, item) for item in named), verdicts, reason,
     )  # fmt: skip
 
 
@@ -121,12 +123,12 @@ def _too_little(late: Lateness) -> str:
     return ""
 
 
-def _evidence(run: Run, late: Lateness, coverage: float | None) -> Evidence:
+def _evidence(run: Run, late: Lateness, coverage: float | None, analyzer: str) -> Evidence:
     matched = late.num_matched / late.num_operations if late.num_operations else None
     known = [share for share in (coverage, matched) if share is not None]
     sampled = () if late.stride == 1 else (f"blocks of steps, one in {late.stride}, evenly over the run",)
     return Evidence(  # the values come from several temporary tables, so the function is the statement
-        run, ANALYZER, _STATEMENT, _TABLES, min(known, default=None), window="counted steps",
+        run, analyzer, _STATEMENT, _TABLES, min(known, default=None), window="counted steps",
         left_out="the first step, warm-up, checkpoint and eval steps; operations of which a member left no begin",
         caveats=(f"{late.num_matched:,} of {late.num_operations:,} operations compared", *sampled),
         clock_error_ns=late.error_ns,

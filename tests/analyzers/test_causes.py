@@ -70,6 +70,27 @@ def test_the_evidence_is_a_predicate_that_finds_the_rows(tmp_path: Path) -> None
     assert (num, int(total)) == (NUM, NUM * 45 * MS)
 
 
+def test_slow_transfers_in_another_group_are_the_network(tmp_path: Path) -> None:
+    """Ranks 2, 3 share a group whose transfers take 30 ms, that of 0, 1 takes 2 ms; then all four meet."""
+    build = RunBuilder(tmp_path / "run", world_size=4)
+    build.group("fast", [0, 1], "tp")
+    build.group("slow", [2, 3], "tp")
+    for step in range(30):
+        start = 100 * step
+        for rank in range(4):
+            begin, end = start + 10, start + (40 if rank >= 2 else 12)
+            build.span(rank, step, "forward", start, end + 10)
+            build.collective(rank, step, begin, (begin, end), end, group_id="slow" if rank >= 2 else "fast", step=step)
+            build.collective(rank, step, end + 10, (end + 10, start + 60), start + 60, step=step)
+            build.step(rank, step, start, start + 100)
+    build.entities()
+    with Run.open(str(build.seal())) as run:
+        late = lateness(run)
+        assert [late.ranks[at] for at in range(4) if late.own_ns[:, at].sum() > 0] == [2, 3]
+        found = cause(run, 2, late.steps, [0, 1], 0.3)
+    assert (found.name, found.parts) == ("network", (("network", NUM * 28 * MS),))
+
+
 @pytest.mark.parametrize(("waiting_share", "name"), [(0.45, "cpu_contention"), (0.2, "compute")])
 def test_waiting_for_a_cpu_explains_longer_computation(tmp_path: Path, waiting_share: float, name: str) -> None:
     """Half of the time late, and that long more than the others in the run queue: 90 %, or 40 % of the lateness."""

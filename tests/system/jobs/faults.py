@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 import rankscope
 
 STEPS = 36
-DELAY = 0.05  # seconds
+DELAY = 0.06  # seconds
 WORK = 0.01
 WIDTH = 64
 GARBAGE = 300_000  # objects that a collection has to look at
