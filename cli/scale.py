@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def command(
     runs: Annotated[list[str] | None, Argument(metavar="RUN...", help="Runs of one job at several sizes.")] = None,
     points: Annotated[
-        str, Option("--points", metavar="CSV", help="Points measured elsewhere, not runs: a CSV with the columns series, "
+        str, Option("--points", metavar="CSV", help="Points measured elsewhere, not runs: a CSV with series, "
                     "n_accelerators, metric, value (and mode, workload, hardware, source).")
     ] = "",
     series: Annotated[str, Option("--series", metavar="ID", help="Only this series of the CSV.")] = "",

@@ -88,7 +88,12 @@ def test_mfu_by_hand_and_refused_above_one(tmp_path: Path) -> None:
 
 
 def test_counted_recomputation_is_called_hfu(tmp_path: Path) -> None:
-    told = {"flops_per_sample": 1e9, "flops_source": "counted", "peak_flops": 1e13, "activation_checkpointing": "full"}
+    told: dict[str, Any] = {
+        "flops_per_sample": 1e9,
+        "flops_source": "counted",
+        "peak_flops": 1e13,
+        "activation_checkpointing": "full",
+    }
     assert answer(built(tmp_path / "run", **told)).utilisation_name == "HFU"
 
 

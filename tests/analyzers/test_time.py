@@ -142,7 +142,9 @@ def test_hta_leaves_the_last_of_several_steps_out() -> None:
     device = [(20, 10, 7, 11, -1), (120, 10, 7, 12, -1)]
     start, duration, stream, correlation, step = (np.array(column) for column in zip(*host, *device, strict=True))
     classes = np.full(len(start), COMPUTE)
-    trace = HtaTrace(0, start.astype(float), duration.astype(float), stream, correlation, classes, step)
+    trace = HtaTrace(
+        0, start.astype(float), duration.astype(float), stream, correlation, classes, step, has_fractions=False
+    )
     [line] = breakdowns([trace])
     assert (line.kernel_us, line.compute_us, line.idle_us, line.overlap_percent) == (10, 10, 0, None)
 

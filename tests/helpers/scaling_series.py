@@ -23,7 +23,7 @@ def step_times(
 
 
 def series(seed: int) -> tuple[tuple[tuple[int, float], ...], int]:
-    """(size, throughput) by size, and the devices of a node. Efficiency at the largest size is between 25 and 98 %, as on public series."""
+    """(size, throughput) by size, and the devices of a node. Efficiency at the largest size is between 25 and 98 %."""
     random = np.random.default_rng(seed)
     node = 8 * 2 ** int(random.integers(0, 4))
     time = _solved(FAMILIES[seed % len(FAMILIES)], random.uniform(0.25, 0.98), node)
@@ -48,11 +48,11 @@ def _solved(family: str, efficiency: float, node: int) -> Callable[[int], float]
 
 
 def _time(family: str, loss: float, node: int, size: int) -> float:
-    ratio = size / SIZES[0]
+    ratio: float = size / SIZES[0]
     if family == "amdahl":
-        return loss + (1 - loss) / ratio
+        return float(loss + (1 - loss) / ratio)
     if family == "usl":
-        return (1 + loss / 2 * (ratio - 1) + loss**2 / 2 * ratio * (ratio - 1)) / ratio
+        return float((1 + loss / 2 * (ratio - 1) + loss**2 / 2 * ratio * (ratio - 1)) / ratio)
     if family == "alpha-beta":
-        return 1 / ratio + loss * math.log2(ratio)
-    return (1 + loss * max(0.0, math.log2(size / node))) / ratio
+        return float(1 / ratio + loss * math.log2(ratio))
+    return float((1 + loss * max(0.0, math.log2(size / node))) / ratio)
