@@ -41,6 +41,8 @@ MIN_SAMPLED: Final = 24
 MOST_ROWS: Final = 16_000_000
 BLOCK: Final = 4
 """Steps in a row that are read together where not all are."""
+BLINK_NS: Final = 100_000
+"""A wait that is shorter had nothing to wait for."""
 MAX_PASSES: Final = 6
 """How often blame is handed on: a chain of as many kinds of groups."""
 _BEGIN: Final = "coalesce(c.device_start_ns, c.issued_ns)"
@@ -113,7 +115,13 @@ def _lateness(run: Run, max_rows: int) -> Lateness:
     clocks = align(run)
     stride = _stride(run, max_rows)
     error = _error(clocks)
-    words = {"stride": stride, "block": BLOCK, "error_ns": error or 0, **common_clock(clocks, _BEGIN)}
+    words = {
+        "stride": stride,
+        "block": BLOCK,
+        "error_ns": error or 0,
+        "blink_ns": BLINK_NS,
+        **common_clock(clocks, _BEGIN),
+    }
     for name in _PLAIN:
         run.rows(statement(ANALYZER, name).format(**words))
     _hand_on(run)

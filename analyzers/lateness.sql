@@ -8,7 +8,8 @@ GROUP BY incarnation, step HAVING bool_and(left_out IS NULL);
 
 -- name: rows
 -- What each rank did of these steps' operations, on the common clock. begin: on the device where that is known, else on the host; a device
--- operation of which only the launch is known (nobody on the host saw it end) tells nothing. end: where it was seen, not merely found later (poll).
+-- operation of which only the launch is known (nobody on the host saw it end) tells nothing. end: where it was seen, not merely found later: by
+-- poll, or by a wait that came later and had nothing to wait for.
 CREATE OR REPLACE TEMP TABLE _late_row AS
 WITH place AS (SELECT proc, incarnation, min(boot_id) AS boot_id, min(mesh_pp) AS stage FROM process GROUP BY proc, incarnation),
 teams AS (
@@ -26,7 +27,8 @@ SELECT c.incarnation, c.step, t.team, CASE WHEN k.kind = 'pair' THEN hash(c.src,
     CASE k.kind WHEN 'root' THEN c.rank <> c.root WHEN 'leaf' THEN c.rank = c.root WHEN 'pair' THEN c.op = 'recv' ELSE true END AS is_waiter,
     c.device_start_ns IS NOT NULL OR c.timing_source IN ('device_event', 'trace') AS is_device,
     coalesce(c.device_start_ns, c.issued_ns) - {moved} AS begin_ns,
-    coalesce(c.device_end_ns, CASE WHEN c.timing_source IN ('wait', 'device_event', 'trace', 'flight_recorder') THEN c.completed_ns END) - {moved} AS end_ns,
+    coalesce(c.device_end_ns, CASE WHEN c.timing_source IN ('device_event', 'trace', 'flight_recorder') OR (c.timing_source = 'wait'
+        AND (c.wait_begin_ns - coalesce(c.returned_ns, c.issued_ns) <= {blink_ns} OR c.wait_end_ns - c.wait_begin_ns > {blink_ns})) THEN c.completed_ns END) - {moved} AS end_ns,
     c.wait_begin_ns - {moved} AS wait_begin_ns, c.wait_end_ns - {moved} AS wait_end_ns
 FROM collective c SEMI JOIN _late_step s ON s.incarnation = c.incarnation AND s.step = c.step
 JOIN teams t ON t.group_id = c.group_id AND t.incarnation = c.incarnation

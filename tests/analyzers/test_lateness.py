@@ -97,8 +97,9 @@ def test_a_lag_carried_through_operations_that_nobody_waits_for_is_one_lag(tmp_p
         for rank, late in ((0, 0), (1, 40)):
             for number in range(4):
                 begin = start + 100 * (number + 1) + late + (10 if late and number == 3 else 0)
-                waited = (start + 500, start + 510) if is_waited else None
-                build.collective(rank, 4 * step + number, begin, waited, start + 510, step=step)
+                end = start + (510 if number == 3 or not is_waited else 500)
+                waited = (start + 500, end) if is_waited else None
+                build.collective(rank, 4 * step + number, begin, waited, end, step=step)
             build.step(rank, step, start, start + 1000)
     build.entities()
     found = read(build.seal())
