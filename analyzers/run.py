@@ -158,9 +158,11 @@ class Run:
             try:
                 self._read()
                 break
-            except (duckdb.IOException, FileNotFoundError) as error:
+            except (duckdb.Error, FileNotFoundError) as error:
                 if attempt == _ATTEMPTS - 1:
                     raise UnreadableFile(f"{self.place.address}: {_first_line(error)}") from error
+                if not isinstance(error, duckdb.IOException | FileNotFoundError):  # a page of it, not the file
+                    self._exclude_what_is_broken()
         self._check()
 
     def _read(self) -> None:
@@ -215,15 +217,20 @@ class Run:
         rows = self.unsealed.entities.get(table)
         return [] if rows is None else rows.to_pylist()
 
-    def _leave_out_what_is_broken(self, error: BaseException) -> None:
+    def _exclude_what_is_broken(self) -> bool:
+        """Name every file that cannot be read whole, and leave it out from now on. False if there is none."""
         broken = unreadable_files(self.place, self.listing)
         faults = tuple(Fault(relative_path(self.place, path), reason) for path, reason in broken.items())
         self.excluded |= frozenset(broken)
         self.faults = (*self.faults, *faults)
+        return bool(broken)
+
+    def _leave_out_what_is_broken(self, error: BaseException) -> None:
         before = {item.path for item in self.listing.sealed}
+        is_broken = self._exclude_what_is_broken()
         self._load()
         self.__dict__.pop("digest", None)
-        if not broken and before == {item.path for item in self.listing.sealed}:
+        if not is_broken and before == {item.path for item in self.listing.sealed}:
             raise UnreadableFile(f"{self.place.address}: {_first_line(error)}") from error
 
 

@@ -162,12 +162,27 @@ def test_a_file_that_is_no_use_is_named_and_lowers_the_coverage(run_dir: Path, k
         assert all(item.provenance.coverage == quality.coverage.value for item in report(run).brief.measurements)
 
 
-def test_damaged_pages_are_found_when_read_and_left_out(run_dir: Path) -> None:
-    path = collective_file(run_dir)
+def damage_pages(path: Path) -> None:
+    """Everything but the footer, which still tells what ought to be there."""
     data = bytearray(path.read_bytes())
     footer = int.from_bytes(data[-8:-4], "little") + 8
     data[4:-footer] = b"\xff" * len(data[4:-footer])
     path.write_bytes(bytes(data))
+
+
+def test_damaged_pages_beside_whole_files_are_left_out_when_the_run_is_opened(tmp_path: Path) -> None:
+    run_dir = healthy_run(tmp_path / "run", pieces=2)
+    path = collective_file(run_dir)
+    damage_pages(path)
+    with Run.open(str(run_dir)) as run:
+        assert run.rows("SELECT count(*) FROM step") == [(12,)]
+        assert run.rows("SELECT count(*) > 0 FROM collective") == [(True,)]
+        assert [Path(fault.path).name for fault in run.faults] == [path.name]
+
+
+def test_damaged_pages_are_found_when_read_and_left_out(run_dir: Path) -> None:
+    path = collective_file(run_dir)
+    damage_pages(path)
     with Run.open(str(run_dir)) as run:
         assert not run.faults
         found = report(run)
