@@ -5,6 +5,7 @@ the past and spans of the past keep their times. opentelemetry-sdk 1.25 or later
 """
 
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -102,7 +103,7 @@ def _metric_exporter(kind: str, protocol: str) -> MetricExporter:
     if kind == "console":
         from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
 
-        return ConsoleMetricExporter()
+        return ConsoleMetricExporter(out=sys.stdout)
     if protocol == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
 
@@ -116,7 +117,7 @@ def _span_exporter(kind: str, protocol: str, endpoint: str) -> SpanExporter:
     if kind == "console":
         from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
-        return ConsoleSpanExporter()
+        return ConsoleSpanExporter(out=sys.stdout)
     if protocol == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 
