@@ -28,6 +28,8 @@ from .statements import statement
 ANALYZER: Final = "causes"
 COVERS: Final = 0.80
 """Share of the lateness that a cause has to cover."""
+WAKING: Final = 0.25
+"""Share of the lateness up to which longer transfers are counted with the work: who comes last wakes the others up."""
 MAX_STEPS: Final = 40
 """Late steps that are looked into, spread over all of them."""
 MAX_PEERS: Final = 16
@@ -99,6 +101,8 @@ def cause(run: Run, rank: int, late: Sequence[Step], others: Sequence[int], rate
     proc, keys = windows[0].proc, [window.key for window in windows]
     name = next((item for item in _PARTICULAR if shares.get(item, 0.0) >= COVERS), "")
     if not name:
+        if shares.get(NETWORK, 0.0) <= WAKING:
+            shares[COMPUTE] = shares.get(COMPUTE, 0.0) + shares.pop(NETWORK, 0.0)
         vague = 1 - sum(max(0.0, shares.get(item, 0.0)) for item in _PARTICULAR)
         read = _readings(run, windows, rate) if vague >= COVERS else {}
         shares |= read
