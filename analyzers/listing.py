@@ -168,7 +168,7 @@ def _read_footer(place: Place, item: RunFile) -> RunFile | Fault:
     try:
         with place.filesystem.open_input_file(item.path) as source:
             footer = pq.ParquetFile(source).metadata
-            schema = footer.schema.to_arrow_schema()
+            columns = _columns(footer)
     except (OSError, pa.ArrowException) as error:
         return Fault(relative, _reason(error))
     stored = {key.decode(): value.decode(errors="replace") for key, value in (footer.metadata or {}).items()}
@@ -176,7 +176,18 @@ def _read_footer(place: Place, item: RunFile) -> RunFile | Fault:
         return Fault(relative, f"foreign: it does not say that it holds table {item.table}")
     check_ontology(relative, stored.get("rankscope.ontology", ""))
     replaces = frozenset(filter(None, stored.get(REPLACES, "").split(",")))
-    return replace(item, num_rows=footer.num_rows, columns=frozenset(schema.names), replaces=replaces)
+    return replace(item, num_rows=footer.num_rows, columns=columns, replaces=replaces)
+
+
+_known_columns: Final[dict[tuple[str, ...], frozenset[str]]] = {}
+"""By the names of the leaves: a run has many files of few kinds, and an Arrow schema of each doubles the time."""
+
+
+def _columns(footer: pq.FileMetaData) -> frozenset[str]:
+    leaves = tuple(footer.schema.names)
+    if leaves not in _known_columns:
+        _known_columns[leaves] = frozenset(footer.schema.to_arrow_schema().names)
+    return _known_columns[leaves]
 
 
 def _document(place: Place, infos: list[tuple[str, fs.FileInfo]]) -> dict[str, Any]:
