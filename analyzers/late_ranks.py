@@ -27,6 +27,8 @@ CHRONIC: Final = 0.60
 """Share of the steps in which a rank has to be late."""
 MIN_STEPS: Final = 20
 """Counted steps from which anything is said."""
+MIN_PART_NS: Final = 2_000_000_000
+"""What a part of the run has to last: a busy host's scheduler slights a rank for as long as a second."""
 FACTOR: Final = 1.5
 QUANTILE: Final = 0.75
 MIN_COST: Final = 0.02
@@ -84,7 +86,9 @@ def late_ranks(found: Lateness) -> tuple[Finding, ...]:
         return ()
     scale = float(found.duration_ns.mean())
     pieces = [_part(found, beyond, first, end) for first, end in parts(beyond, scale)]
-    joined = _merged([item for item in pieces if item is not None], found, beyond)
+    named = [item for item in pieces if item is not None]
+    whole = None if named else _part(found, beyond, 0, len(beyond))
+    joined = _merged(named, found, beyond) if whole is None else [whole]
     return tuple(sorted(joined, key=lambda item: (-item.cost_ns, item.rows))) or _once(found, beyond)
 
 
@@ -96,7 +100,8 @@ def wilson(share: float, number: int) -> float:
 
 def _part(found: Lateness, beyond: Floats, first: int, end: int) -> Finding | None:
     """The set that stands out in the steps from `first` to before `end`."""
-    if end - first == len(beyond) < MIN_STEPS:
+    is_whole = end - first == len(beyond)
+    if end - first < MIN_STEPS if is_whole else int(found.duration_ns[first:end].sum()) < MIN_PART_NS:
         return None
     part = beyond[first:end]
     order = np.argsort(-np.median(part, axis=0), kind="stable")

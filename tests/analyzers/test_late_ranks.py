@@ -81,6 +81,15 @@ def test_two_ranks_late_one_after_the_other_are_two_findings() -> None:
     assert [(item.columns, item.rows) for item in found] == [((3,), (30, 60)), ((0,), (0, 30))]
 
 
+def test_a_part_of_less_than_two_seconds_is_no_trend() -> None:
+    own = noise(60)
+    own[45:, 1] += 50  # 15 steps of 100 ms
+    assert late_ranks(made(own)) == ()
+    own[38:, 1] += 50
+    (found,) = late_ranks(made(own))
+    assert (found.columns, found.when) == ((1,), SINCE)
+
+
 def test_late_by_less_than_the_clocks_are_wrong_names_nobody() -> None:
     own = noise(scale=0.1)
     own[:, 1] += 5
