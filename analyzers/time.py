@@ -12,24 +12,27 @@ communication is the stall of the current stream, where device times were taken.
 integers: about a second for ten million activities.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
 
-from rankscope.schema.kernel_classes import looks_like_communication
-from rankscope.schema.measurement import Measurement, Verdict
-
 from .evidence import Evidence
-from .headline import Headline
 from .partials import Pair, Partial
 from .profile import COLLECTIVES, SPANS
 from .run import Row, Run
 from .statements import statement
-from .time_headlines import time_headlines
+from .timeline import (
+    ANALYZER,
+    CUDA_HOST,
+    DEVICE_WINDOW,
+    HOST,
+    NameTime,
+    Timeline,
+    Times,
+    device_timelines,
+    ratios,
+    scope_of,
+    suspects_of,
+)
 
-ANALYZER: Final = "time"
-DEVICE, HOST, CUDA_HOST = "device", "host", "cuda_host"
-PARTS: Final = ("time.compute", "time.exposed_communication", "time.exposed_copy", "time.exposed_other", "time.idle")
-"""The partition of a device's span."""
 DEVICES: Final = Pair(ANALYZER, "device", (Partial(ANALYZER, "device", "process", ("kernel",)),))
 NAMES: Final = Pair.of_rows(ANALYZER, "names", ("kernel",))
 LIVE: Final = Pair(
@@ -42,96 +45,19 @@ _NO_KERNELS: Final = "only host times: what the device did was not recorded"
 _NO_STALLS: Final = "no device times were taken (RANKSCOPE_DEVICE_TIMES)"
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """One rank (and device) in one incarnation. kind: `DEVICE`, `HOST` (gloo) or `CUDA_HOST`.
-
-    measurements: by name. num_intervals: activities or operations they are made of.
-    """
-
-    rank: int | None
-    incarnation: int
-    device: str
-    kind: str
-    num_intervals: int
-    measurements: dict[str, Measurement]
-
-    def value(self, name: str) -> int | float | None:
-        """The value of a measurement; None where there is none."""
-        found = self.measurements.get(name)
-        return None if found is None or found.value is None else found.value  # type: ignore[return-value]
-
-
-@dataclass(frozen=True, slots=True)
-class NameTime:
-    """The activities of one name. total_ns is a sum over activities, not a union."""
-
-    kernel_class: str
-    name: str
-    num: int
-    total_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The answer. names: every name of a device activity, longest first; suspects: those that count as compute though
-    their names speak of communication. reason: why there is no timeline, if there is none."""
-
-    timelines: tuple[Timeline, ...]
-    names: tuple[NameTime, ...]
-    suspects: tuple[NameTime, ...]
-    reason: str = ""
-
-    @property
-    def measurements(self) -> tuple[Measurement, ...]:
-        """All of them, by rank."""
-        return tuple(item for timeline in self.timelines for item in timeline.measurements.values())
-
-    @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """None: a division of time blames nobody."""
-        return ()
-
-    @property
-    def headlines(self) -> tuple[Headline, ...]:
-        """How much is exposed and idle, where devices tell it."""
-        return tuple(time_headlines(self))
-
-
 def times(run: Run, coverage: float | None = None) -> Times:
     """Where the time of every rank of `run` went. A run has device timelines or live ones, never both."""
     names = tuple(NameTime(*row) for row in NAMES.rows(run))
-    suspects = tuple(item for item in names if item.kernel_class == "compute" and looks_like_communication(item.name))
     live = LIVE.rows(run) if run.rows(statement(ANALYZER, "is_live"))[0][0] else []
     timelines = tuple(_live(run, row, coverage) for row in live) if live else _devices(run, coverage)
-    return Times(timelines, names, suspects, "" if timelines else _why_none(run))
+    return Times(timelines, names, suspects_of(names), "" if timelines else _why_none(run))
 
 
 def _devices(run: Run, coverage: float | None) -> tuple[Timeline, ...]:
     sql = statement(ANALYZER, "device")
     told = Evidence(run, ANALYZER, sql, ("kernel",), coverage, predicate="category <> 'cpu_op'",
-                    window="first to last device activity", timing_source="trace")  # fmt: skip
-    rows = DEVICES.rows(run)
-    several = {(row[0], row[1]) for row in rows if sum(other[:2] == row[:2] for other in rows) > 1}
-    return tuple(_device(told, row, is_one=(row[0], row[1]) not in several) for row in rows)
-
-
-def _device(told: Evidence, row: Row, is_one: bool) -> Timeline:
-    incarnation, rank, device = row[:3]
-    span, compute, communication, copy, overlap, exposed, exposed_copy, other, idle, num = row[3:]
-    assert compute + exposed + exposed_copy + other + idle == span, "the parts of the span do not sum to it"
-    scope = _scope(rank, incarnation) | ({} if is_one else {"device": device})
-    values: dict[str, Any] = {
-        "time.span": span, "time.compute": compute, "time.communication": communication, "time.copy": copy,
-        "time.overlap": overlap, "time.exposed_communication": exposed, "time.exposed_copy": exposed_copy,
-        "time.exposed_other": other, "time.idle": idle,
-    }  # fmt: skip
-    found = {name: told.measurement(name, value, scope, num) for name, value in values.items()}
-    found |= _ratios(told, scope, num, compute, communication, overlap)
-    found["ratio.exposed"] = told.measurement(
-        "ratio.exposed", exposed / span if span else None, scope, num, reason="" if span else "its span is empty"
-    )
-    return Timeline(rank, incarnation, device, DEVICE, num, found)
+                    window=DEVICE_WINDOW, timing_source="trace")  # fmt: skip
+    return device_timelines(told, DEVICES.rows(run))
 
 
 def _live(run: Run, row: Row, coverage: float | None) -> Timeline:
@@ -141,7 +67,7 @@ def _live(run: Run, row: Row, coverage: float | None) -> Timeline:
         run, ANALYZER, statement(ANALYZER, "live"), ("step", "span", "collective"), coverage, window="counted steps",
         timing_source="device_event" if is_device and on_device is not None else "host",
     )  # fmt: skip
-    scope, no_work = _scope(rank, incarnation), "" if num_work else "no forward, backward or optimizer was recorded"
+    scope, no_work = scope_of(rank, incarnation), "" if num_work else "no forward, backward or optimizer was recorded"
     if is_device:
         return _cuda(told, scope, row)
     values: dict[str, tuple[Any, str]] = {
@@ -153,7 +79,7 @@ def _live(run: Run, row: Row, coverage: float | None) -> Timeline:
     num = num_operations + num_work
     found = {name: told.measurement(name, value, scope, num, reason=why) for name, (value, why) in values.items()}
     known = None if no_work else compute
-    found |= _ratios(told, scope, num, known, communication, None if no_work else overlap, no_work)
+    found |= ratios(told, scope, num, known, communication, None if no_work else overlap, no_work)
     return Timeline(rank, incarnation, "", HOST, num_steps, found)
 
 
@@ -170,27 +96,6 @@ def _cuda(told: Evidence, scope: dict[str, Any], row: Row) -> Timeline:
     found = {name: told.measurement(name, value, scope, num_operations, reason=why, caveats=sampled)
              for name, (value, why) in values.items()}  # fmt: skip
     return Timeline(rank, incarnation, "", CUDA_HOST, num_steps, found)
-
-
-def _ratios(
-    told: Evidence, scope: dict[str, Any], n: int, compute: int | None, communication: int, overlap: int | None,
-    why: str = "",
-) -> dict[str, Measurement]:  # fmt: skip
-    none_computed, silent = why or "it computed nothing", why or "it did not communicate"
-    return {
-        "ratio.communication_computation": told.measurement(
-            "ratio.communication_computation", communication / compute if compute else None, scope, n,
-            reason="" if compute else none_computed,
-        ),
-        "ratio.overlap": told.measurement(
-            "ratio.overlap", overlap / communication if communication and overlap is not None else None, scope, n,
-            reason="" if communication and overlap is not None else silent,
-        ),
-    }  # fmt: skip
-
-
-def _scope(rank: int | None, incarnation: int) -> dict[str, Any]:
-    return {"rank": rank} | ({"incarnation": incarnation} if incarnation else {})
 
 
 def _why_none(run: Run) -> str:
