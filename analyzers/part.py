@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rankscope.schema.arrow import arrow_schema
+
 from .buckets import BUCKET_MACRO
 from .intervals import Ints, segments
 from .listing import Listing, RunFile
@@ -183,11 +185,13 @@ def _read(task: Task, item: RunFile, names: Sequence[str]) -> pa.Table:
         file = pq.ParquetFile(source)
         there = [name for name in names if name in item.columns and not (name in OFTEN_NULL and _is_null(file, name))]
         rows = file.read(columns=there, use_threads=False)
+    types = pa.schema([arrow_schema(item.table).field(name).remove_metadata().with_nullable(True) for name in names])
     for name in names:
         if name not in there:
-            rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.int64()))
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, types.field(name).type))
+    rows = rows.select(list(names)).cast(types)
     incarnation = pa.array(np.full(rows.num_rows, item.incarnation, np.int64))
-    return rows.select(list(names)).append_column("incarnation", incarnation).replace_schema_metadata(None)
+    return rows.append_column("incarnation", incarnation).replace_schema_metadata(None)
 
 
 def _is_null(file: pq.ParquetFile, name: str) -> bool:

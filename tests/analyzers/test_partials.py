@@ -7,7 +7,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 from any_run import written
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from run_builder import proc_of
 
 from rankscope.analyzers.communication import UNFINISHED, unfinished_rows
@@ -41,6 +41,7 @@ PROCS = st.lists(st.sampled_from([proc_of(rank, n) for rank in range(6) for n in
     st.integers(0, 1 << 30), st.booleans(),
     st.tuples(st.lists(st.integers(0, 2), min_size=3, max_size=3), PROCS, st.lists(st.integers(0, 9), max_size=2)),
 )  # fmt: skip
+@example(112, True, ([0, 0, 0], [], []))  # a file in which a column is null in every row
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_merged_partials_equal_the_definition(seed: int, is_one_host: bool, cuts: Cuts) -> None:
     with TemporaryDirectory() as folder, Run.open(str(written(Path(folder) / "run", seed, is_one_host))) as run:
