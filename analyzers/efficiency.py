@@ -213,10 +213,13 @@ def _time_to(run: Run, coverage: float | None, target: Target, spans: list[Row])
 
 
 def _beside(run: Run, coverage: float | None, made: Throughput) -> tuple[Measurement, ...]:
-    held = [max(items, key=lambda item: float(item.value or 0))
-            for name in ("memory.peak_reserved", "memory.rss")
-            if (items := [item for item in memory(run, coverage).measurements
-                          if item.name == name and item.value is not None])]  # fmt: skip
+    told = [item for item in memory(run, coverage).measurements
+            if item.value is not None and item.scope.get("statistic") in (None, "max")]  # fmt: skip
+    held = [
+        max(some, key=lambda item: float(item.value or 0))
+        for name in ("memory.peak_reserved", "memory.rss")
+        if (some := [item for item in told if item.name == name])
+    ]
     sent = [item for item in network(run, coverage).measurements
             if item.name == "network.step_bytes" and item.scope.get("statistic") == "mean" and item.value]  # fmt: skip
     energy = list(devices(run, coverage).energy)

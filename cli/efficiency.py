@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated, Final
 
+from rankscope.schema.errors import NoEvidence
+
 from .arguments import BadUsage, JsonOption, Option, RunArgument
 from .opening import opened
 from .printing import print_drawn
@@ -39,6 +41,8 @@ def command(
         raise BadUsage(f"Invalid value for '--target': {error}") from None
     with opened(run) as asked:
         found = efficiency(asked.run, asked.share, targets)
+    if not len(found.throughput.steps.duration_ns):
+        raise NoEvidence(f"{run}: no counted step: the run has fewer than two steps, or all are left out")
     if json:
         asked.print_json(found.measurements)
     else:
