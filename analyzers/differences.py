@@ -25,7 +25,7 @@ _RULES: Final = (
                 "manifest.executable", "manifest.topology.cpu_affinity.*",
                 "manifest.topology.numa_nodes.*", "environment.RANK", "environment.*_RANK", "environment.MASTER_*",
                 "environment.TORCHELASTIC_*", "environment.ROLE_NAME", "environment.RANKSCOPE*",
-                "environment.VIRTUAL_ENV", "environment.CONDA_DEFAULT_ENV", "artifact.*.source",
+                "environment.*CACHE_DIR", "environment.VIRTUAL_ENV", "environment.CONDA_DEFAULT_ENV", "artifact.*.source",
                 "artifact.container.*", "run.flops_*", "run.peak_flops")),
     (SCALE, ("run.world_size", "run.dp", "environment.*WORLD_SIZE", "nodes.number", "devices.number", "groups.*")),
     (MINOR, ("run.rankscope_version", "manifest.platform", "manifest.code.branch", "manifest.code.remote",
