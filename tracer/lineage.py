@@ -10,7 +10,6 @@ thread; every text is redacted again by the journal. Cost: the reading of a few 
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -59,7 +58,7 @@ def artifacts(
 
 def _code(state: Mapping[str, Any], home: Path) -> Iterator[Artifact]:
     """The script, if there is one: in a repository by its commit, "+dirty" where tracked files differ from it."""
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    script = manifest.script()
     if not script and not state:
         return
     row = {"kind": "code", "name": Path(script).name if script else home.name}

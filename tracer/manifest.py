@@ -100,10 +100,16 @@ def command() -> list[str]:
     return list(sys.orig_argv)
 
 
+def script() -> str | None:
+    """Path of the training script. A job that ends meanwhile has no main module left, but still its command line."""
+    path: str | None = getattr(sys.modules.get("__main__"), "__file__", None)
+    return path or next((word for word in command() if word.endswith(".py")), None)
+
+
 def script_folder(home: Path) -> Path:
     """The folder of the training script; that of the job where there is no script."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
-    return (home / main).parent if main else home
+    path = script()
+    return (home / path).parent if path else home
 
 
 def git_state(folder: Path) -> dict[str, Any]:
