@@ -212,7 +212,7 @@ def _wrap_index(original: Callable[..., Any], watch: LoaderWatch, guard: Guard) 
 
     def next_index(iterator: Any) -> Any:
         key = original(iterator)
-        if budget.mask or guard.is_off or not recorder.is_on:
+        if budget.mask or guard.is_off or not recorder.is_on:  # the mask first: while it is set every check counts
             return key
         entered = now_ns() if watch.is_timing else 0
         try:
@@ -230,14 +230,14 @@ def _wrap_next(original: Callable[..., Any], watch: LoaderWatch, guard: Guard) -
     recorder, handed_over, budget = guard.recorder, watch.handed_over, watch.budget
 
     def next_batch(iterator: Any) -> Any:
-        if guard.is_off or not recorder.is_on:
-            return original(iterator)
-        if budget.mask and iterator._num_yielded & budget.mask:
+        if iterator._num_yielded & budget.mask:  # first, since here every check counts; 0 in a job that trains
             try:
                 return original(iterator)
             except BaseException as error:
                 _ended(watch, guard, iterator, None, error)
                 raise
+        if guard.is_off or not recorder.is_on:
+            return original(iterator)
         guard.calls = calls = guard.calls + 1  # as `enter` does, for a call less
         entered = 0 if calls & UNTIMED_MASK else guard.sample()
         watch.is_timing, watch.index_ns = entered > 0, 0

@@ -56,7 +56,7 @@ class LoaderBudget:
 
     def _thin(self, cost_ns: int, batch_ns: int) -> None:
         one_in = 2
-        while one_in < MOST_ONE_IN and cost_ns > one_in * self._share * (batch_ns - cost_ns) / 2:
+        while one_in < MOST_ONE_IN and cost_ns > one_in * self._share * (batch_ns - cost_ns) / 4:
             one_in *= 2
         self.mask = one_in - 1
         why = (f"observing every batch would cost {cost_ns / batch_ns:.1%} of the time between batches, the budget is "
