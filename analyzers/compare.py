@@ -11,15 +11,14 @@ from typing import Final
 
 import numpy as np
 
-from rankscope.schema.errors import NoEvidence
 from rankscope.schema.measurement import Interval, Measurement
 
 from .bootstrap import METHOD, MIN_STEPS, Resampled, interval_of_ratio
-from .differences import CONFOUNDER, Difference, differences, in_words, job_of
+from .differences import CONFOUNDER, Difference, differences, they_differ
 from .joint_evidence import JointEvidence
 from .quality import WINDOW
 from .scaling import SAME_BATCH
-from .scaling_run import PARTS, ScalingRun
+from .scaling_run import PARTS, ScalingRun, check_comparable
 
 ANALYZER: Final = "compare"
 LEVEL: Final = 0.99
@@ -55,12 +54,7 @@ class Comparison:
 
 def compare(left: ScalingRun, right: ScalingRun) -> Comparison:
     """B = `right` against A = `left`. Raises NoEvidence: runs of different jobs, a run without counted steps."""
-    for run in (left, right):
-        if not len(run.steps.duration_ns):
-            raise NoEvidence(f"{run.address}: no counted step: it cannot be compared")
-    jobs = [job_of(run.made_from) for run in (left, right)]
-    if all(jobs) and jobs[0] != jobs[1]:
-        raise NoEvidence(f"runs of different jobs: {jobs[0]} and {jobs[1]}")
+    check_comparable((left, right))
     found = differences(left.made_from, right.made_from)
     in_the_way = _in_the_way(left, right, found)
     evidence = JointEvidence(
@@ -145,7 +139,7 @@ def _losses(left: ScalingRun, right: ScalingRun) -> tuple[float | None, float | 
 
 def _verdict(quantities: tuple[Compared, ...], in_the_way: tuple[Difference, ...]) -> tuple[str, str]:
     if in_the_way:
-        return NOT_COMPARABLE, f"not comparable: {in_words(in_the_way)} differ{'s' if len(in_the_way) == 1 else ''}"
+        return NOT_COMPARABLE, f"not comparable: {they_differ(in_the_way)}"
     known = {item.name: item.ratio for item in quantities}
     throughput = known.get("samples per second")
     if throughput is None or throughput.value is None:  # at the same batch steps tell as much

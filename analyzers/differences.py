@@ -127,6 +127,11 @@ def in_words(found: tuple[Difference, ...]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
 
 
+def they_differ(found: tuple[Difference, ...]) -> str:
+    """The same with the verb: "precision differs"."""
+    return f"{in_words(found)} differ{'s' if len(found) == 1 else ''}"
+
+
 def _fields(manifest: Manifest) -> Iterator[tuple[str, Value]]:
     made = dict(manifest.made_with)
     yield from _flat("environment", made.pop("environment", None) or {})

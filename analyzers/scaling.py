@@ -19,14 +19,14 @@ from rankscope.schema.errors import NoEvidence
 from rankscope.schema.measurement import Interval, Measurement
 
 from .bootstrap import LEVEL, METHOD, Uncertainty, interval_around
-from .differences import CONFOUNDER, MINOR, Difference, differences, in_words, job_of
+from .differences import CONFOUNDER, MINOR, Difference, differences, in_words, job_of, they_differ
 from .forecast import LEVEL as FORECAST_LEVEL
 from .forecast import Forecast, Refusal, back_test, forecast, refusal
 from .joint_evidence import JointEvidence
 from .quality import Quality, quality
 from .scaling_losses import Loss, losses
 from .scaling_points import Series
-from .scaling_run import PARTS, ScalingRun
+from .scaling_run import PARTS, ScalingRun, check_comparable, mean_parts_ns, mean_step_ns
 
 ANALYZER: Final = "scaling"
 SAME_BATCH: Final = 0.01
@@ -91,7 +91,7 @@ def scaling_of_runs(runs: Sequence[ScalingRun], at: int | None = None) -> Scalin
     pools = {size: _pooled(members, metric) for size, members in by_size.items()}
     sizes = tuple(_size(told, size, members, pools, mode) for size, members in by_size.items())
     node_size = max((run.node_size for run in runs if run.num_nodes > 1), default=None)
-    grade, reasons = _grade(by_size, found, mode, metric)
+    grade, reasons = _grade(by_size, found, mode)
     found_so_far = Scaling(
         job_of(runs[0].made_from) or "job", mode, metric, sizes, grade, reasons, found, quality(runs),
         losses(runs, mode),
@@ -129,14 +129,9 @@ class _Pool:
 
 
 def _check(runs: Sequence[ScalingRun]) -> None:
-    for run in runs:
-        if not len(run.steps.duration_ns):
-            raise NoEvidence(f"{run.address}: no counted step: scaling cannot be told from it")
+    check_comparable(runs)
     if len({run.num_ranks for run in runs}) < 2:
         raise NoEvidence(f"{len(runs)} runs of {runs[0].num_ranks} ranks: scaling needs at least two sizes")
-    jobs = sorted({name for run in runs if (name := job_of(run.made_from))})
-    if len(jobs) > 1:
-        raise NoEvidence(f"runs of different jobs: {', '.join(jobs)}")
 
 
 def _mode(runs: Sequence[ScalingRun], metric: str) -> str:
@@ -196,26 +191,19 @@ def _size(told: JointEvidence, size: int, runs: Sequence[ScalingRun], pools: dic
         "scaling.efficiency", None if reason else value, {"world_size": size}, here.num_steps,
         interval=None if reason else interval, reason=reason, caveats=caveats,
     )  # fmt: skip
-    step = sum(float(run.steps.duration_ns.mean()) for run in runs) / len(runs)
-    return Size(size, len(runs), here.throughput, efficiency, step, _parts(runs, step))
-
-
-def _parts(runs: Sequence[ScalingRun], step_ns: float) -> tuple[tuple[str, float | None], ...]:
-    found = []
-    for name in PARTS:
-        known = [value for run in runs if (value := run.parts_ns.get(name)) is not None]
-        found.append((name, sum(known) / len(known) / step_ns if known and step_ns else None))
-    return tuple(found)
+    step, parts = mean_step_ns(runs), mean_parts_ns(runs)
+    shares = tuple((name, parts[name] / step if name in parts and step else None) for name in PARTS)
+    return Size(size, len(runs), here.throughput, efficiency, step, shares)
 
 
 def _grade(
-    by_size: dict[int, list[ScalingRun]], found: tuple[Difference, ...], mode: str, metric: str
+    by_size: dict[int, list[ScalingRun]], found: tuple[Difference, ...], mode: str
 ) -> tuple[str, tuple[str, ...]]:
     if mode == "unknown":
         return NOT_COMPARABLE, ("nobody tells the samples of a step in every run: rankscope.step(samples=...) would",)
     confounders = tuple(item for item in found if item.kind == CONFOUNDER)
     if confounders:
-        return CONFOUNDED, (f"{in_words(confounders)} differ" + ("s" if len(confounders) == 1 else ""),)
+        return CONFOUNDED, (they_differ(confounders),)
     single = sorted(size for size, runs in by_size.items() if len(runs) < 2)
     reasons = []
     if single:

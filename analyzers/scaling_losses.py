@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .scaling_run import PARTS, ScalingRun
+from .scaling_run import PARTS, ScalingRun, mean_parts_ns, mean_step_ns
 
 WORTH_NAMING: Final = 0.1
 """Share of what is lost from which a part is named."""
@@ -53,11 +53,11 @@ def losses(runs: Sequence[ScalingRun], mode: str) -> tuple[Loss, ...]:
     for run in runs:
         by_size[run.num_ranks].append(run)
     first = min(by_size)
-    base, base_parts = _mean_step(by_size[first]), _mean_parts(by_size[first])
+    base, base_parts = mean_step_ns(by_size[first]), mean_parts_ns(by_size[first])
     found = []
     for size, members in sorted(by_size.items())[1:]:
         factor = first / size if mode == "strong" else 1.0
-        step, parts = _mean_step(members), _mean_parts(members)
+        step, parts = mean_step_ns(members), mean_parts_ns(members)
         beyond = {
             name: parts[name] - factor * base_parts[name] for name in PARTS if name in parts and name in base_parts
         }
@@ -66,19 +66,6 @@ def losses(runs: Sequence[ScalingRun], mode: str) -> tuple[Loss, ...]:
         ordered = tuple(sorted(beyond.items(), key=lambda item: -item[1]))
         found.append(Loss(size, step - factor * base, step, ordered, _ranks_per_cpu(members[0])))
     return tuple(found)
-
-
-def _mean_step(runs: Sequence[ScalingRun]) -> float:
-    return sum(float(run.steps.duration_ns.mean()) for run in runs) / len(runs)
-
-
-def _mean_parts(runs: Sequence[ScalingRun]) -> dict[str, float]:
-    found = {}
-    for name in PARTS:
-        known = [value for run in runs if (value := run.parts_ns.get(name)) is not None]
-        if known:
-            found[name] = sum(known) / len(known)
-    return found
 
 
 def _ranks_per_cpu(run: ScalingRun) -> float | None:

@@ -1,13 +1,17 @@
 """One run as a point of a scaling series: its size, its throughput, and where the time of its steps went."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from rankscope.schema.errors import NoEvidence
+
 from .bootstrap import Floats, Resampled
 from .brief import brief
 from .coverage import coverage
+from .differences import job_of
 from .manifest import Manifest, manifest
 from .phases import phases
 from .pipeline import pipeline
@@ -51,6 +55,31 @@ class ScalingRun:
         """Throughput in samples, tokens or steps per second; None where that is not known."""
         amounts: dict[str, Amount] = {"samples": self.steps.samples, "tokens": self.steps.tokens}
         return self.steps.steps_per_second if metric == "steps" else self.steps.rate(amounts[metric])
+
+
+def check_comparable(runs: Sequence[ScalingRun]) -> None:
+    """Raises NoEvidence: a run without counted steps, runs of different jobs."""
+    for run in runs:
+        if not len(run.steps.duration_ns):
+            raise NoEvidence(f"{run.address}: no counted step: nothing can be compared with it")
+    jobs = sorted({name for run in runs if (name := job_of(run.made_from))})
+    if len(jobs) > 1:
+        raise NoEvidence(f"runs of different jobs: {' and '.join(jobs)}")
+
+
+def mean_step_ns(runs: Sequence[ScalingRun]) -> float:
+    """Mean step of several runs, each counted the same."""
+    return sum(float(run.steps.duration_ns.mean()) for run in runs) / len(runs)
+
+
+def mean_parts_ns(runs: Sequence[ScalingRun]) -> dict[str, float]:
+    """The parts of that step, by name, each over the runs in which it was seen; without those seen in none."""
+    found = {}
+    for name in PARTS:
+        known = [value for run in runs if (value := run.parts_ns.get(name)) is not None]
+        if known:
+            found[name] = sum(known) / len(known)
+    return found
 
 
 def scaling_run(run: Run) -> ScalingRun:
