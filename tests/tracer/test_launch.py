@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rankscope.schema.paths import AGENT_LOCK, AGENT_LOG
@@ -53,6 +54,7 @@ def told(folder: Path) -> dict[str, Any]:
 
 
 def test_the_agent_gets_the_lock_and_nothing_else(tmp_path, fake_agent):
+    before = psutil.Process().children()  # other tests' pools leave a helper that never ends
     read_end, write_end = os.pipe()
     os.set_inheritable(write_end, True)
     lock = launch.take_lock(tmp_path)
@@ -70,8 +72,9 @@ def test_the_agent_gets_the_lock_and_nothing_else(tmp_path, fake_agent):
     os.close(write_end)
     assert os.read(read_end, 1) == b""
     os.close(read_end)
-    with pytest.raises(ChildProcessError):  # a job that waits for any child does not meet the agent
-        os.waitpid(-1, os.WNOHANG)
+    assert psutil.Process().children() == before  # a job that waits for any child does not meet the agent
+    with pytest.raises(ChildProcessError):
+        os.waitpid(found["pid"], os.WNOHANG)
 
 
 def test_the_lock_is_held_until_the_agent_ends(tmp_path, fake_agent, monkeypatch):
