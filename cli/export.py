@@ -56,6 +56,8 @@ def command(
         print(f"  {count(number)} rows of {table}")
     if found.num_timeless:
         print(f"  {count(found.num_timeless)} rows tell no time and were left out")
+    if found.note:
+        print(f"  {found.note}")
 
 
 def _steps(text: str) -> tuple[int | None, int | None]:

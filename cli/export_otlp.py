@@ -27,11 +27,12 @@ from rankscope.analyzers.step_windows import (
 from rankscope.schema import paths
 from rankscope.schema.errors import InputError, NoEvidence
 from rankscope.tracer.otlp import history, sending
-from rankscope.tracer.otlp.reasons import Reasons, one_line
+from rankscope.tracer.otlp.reasons import Reasons
 from rankscope.tracer.otlp.resources import described, identity
+from rankscope.tracer.otlp.secrets import secrets_of, without_secrets
 from rankscope.tracer.otlp.span import Span
 from rankscope.tracer.otlp.wall import WallClock
-from rankscope.tracer.otlp.wanted import GRPC, HTTP, endpoint, protocol_of, wanted, without_secrets
+from rankscope.tracer.otlp.wanted import GRPC, HTTP, endpoint, protocol_of, wanted
 
 CHUNK: Final = 1_000
 """Spans of one request: 300 kB to 2 MB; collectors take 4 MiB over gRPC by default."""
@@ -55,7 +56,7 @@ class Wish(NamedTuple):
 class Exported:
     """What has arrived, by earlier commands as well. by_table: rows; num_spans: these, and a root for each trace.
 
-    num_timeless: rows of the run that tell no time, and so could not be sent.
+    num_timeless: rows of the run that tell no time, and so could not be sent. note: which variable was not understood.
     """
 
     run_id: str
@@ -65,12 +66,13 @@ class Exported:
     by_table: dict[str, int]
     num_earlier: int
     num_timeless: int
+    note: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The counts."""
         return {"run_id": self.run_id, "endpoint": self.endpoint, "spans": self.num_spans, "traces": self.num_traces,
                 "rows": self.by_table, "spans_of_earlier_commands": self.num_earlier,
-                "rows_without_time": self.num_timeless}  # fmt: skip
+                "rows_without_time": self.num_timeless, "note": self.note}  # fmt: skip
 
 
 def export_otlp(run: Run, wish: Wish, progress: Callable[[int, int], None]) -> Exported:
@@ -78,29 +80,31 @@ def export_otlp(run: Run, wish: Wish, progress: Callable[[int, int], None]) -> E
     first = OUTSIDE if wish.first is None else wish.first
     windows = step_windows(run, first, LAST if wish.last is None else wish.last, kernels=wish.has_kernels)
     if not windows:
-        raise NoEvidence(f"{run.place.address}: no step, span, operation or device activity to export")
+        where = "" if wish.first is None and wish.last is None else " in these steps"
+        raise NoEvidence(f"{run.place.address}: no step, span, operation or device activity to export{where}")
     protocol = wish.protocol or protocol_of(os.environ, "traces")
     if protocol not in (HTTP, GRPC):
         raise InputError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: use {HTTP} or {GRPC}")
     where = _address(wish.endpoint, protocol)
     shown = without_secrets(where) or endpoint(os.environ, "traces", protocol)
     state = _State.of(run, shown, wish)
-    reasons = Reasons(threading.current_thread().name)
-    send = sending.spans("otlp", protocol, endpoint=where)
-    reasons.install()
+    reasons = Reasons(threading.current_thread().name, secrets_of(os.environ, wish.endpoint))
     try:
-        _send_all(run, wish, windows, state, _Sending(send, reasons, shown), progress)
+        send = sending.spans("otlp", protocol, endpoint=where, ready=reasons.install)
+        note, reasons.last = reasons.last, ""
+        _send_all(run, wish, windows, state, _Sending(send, reasons, shown, note), progress)
     finally:
         reasons.remove()
     state.forget()
     return Exported(run.run_id, shown, state.num_spans, state.num_traces, state.by_table, state.num_earlier,
-                    num_timeless(run))  # fmt: skip
+                    num_timeless(run), note)  # fmt: skip
 
 
 class _Sending(NamedTuple):
     send: Callable[[Any], bool]
     reasons: Reasons
     endpoint: str
+    note: str
 
     def __call__(self, spans: list[tuple[Mapping[str, Any], Span]]) -> None:
         """Send them in requests of CHUNK. Raises InputError where one does not arrive."""
@@ -108,9 +112,9 @@ class _Sending(NamedTuple):
             try:
                 is_fine, why = self.send(spans[start : start + CHUNK]), self.reasons.last
             except (OSError, ValueError) as error:  # of an address that is none
-                is_fine, why = False, one_line(error)
+                is_fine, why = False, self.reasons.of(error)
             if not is_fine:
-                raise InputError(f"{self.endpoint}: spans do not arrive" + (f": {why}" if why else ""))
+                raise InputError(": ".join(filter(None, (self.endpoint, "spans do not arrive", why, self.note))))
 
 
 def _send_all(
@@ -190,7 +194,9 @@ def _address(base: str, protocol: str) -> str:
     """The signal's own address below a collector's."""
     if not base or protocol == GRPC:
         return base
-    return base if base.rstrip("/").endswith("/v1/traces") else f"{base.rstrip('/')}/v1/traces"
+    place, mark, query = base.partition("?")
+    place = place.rstrip("/")
+    return f"{place}{'' if place.endswith('/v1/traces') else '/v1/traces'}{mark}{query}"
 
 
 def _resources(run: Run) -> dict[int | None, Mapping[str, Any]]:

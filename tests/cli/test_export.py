@@ -144,7 +144,16 @@ def test_rows_of_no_step_are_sent_as_well(rankscope: Command, tmp_path: Path) ->
         (["export", "otlp", "{run}", "--steps", "500:"], "no step, span, operation or device activity to export"),
         (["export", "otlp", "{run}", "--endpoint", "http://127.0.0.1:9"], "spans do not arrive"),
         (["export", "otlp", "{run}", "--endpoint", "nonsense"], "nonsense/v1/traces: spans do not arrive"),
+        (["export", "otlp", "{run}", "--steps", "500:"], "activity to export in these steps"),
         (["export", "otlp", "{run}", "--endpoint", "http://me:secret@127.0.0.1:9"], "http://127.0.0.1:9/v1/traces"),
+        (["export", "otlp", "{run}", "--endpoint", "http://127.0.0.1:9/x?key=secret"], "127.0.0.1:9/x/v1/traces"),
+        (["export", "otlp", "{run}", "--endpoint", "http://127.0.0.1:9?key=secret"], "127.0.0.1:9/v1/traces"),
+        (["export", "otlp", "{run}", "--endpoint", "me:secret@127.0.0.1:9"], "127.0.0.1:9/v1/traces"),
+        (["export", "otlp", "{run}", "--protocol", "grpc", "--endpoint", "me:secret@127.0.0.1:9"], "127.0.0.1:9"),
+        (
+            ["export", "otlp", "{run}", "--protocol", "grpc", "--endpoint", "http://me:secret@127.0.0.1:9"],
+            "127.0.0.1:9",
+        ),
     ],
 )
 def test_bad_usage_is_one_line(rankscope: Command, tmp_path: Path, arguments: list[str], words: str) -> None:
@@ -152,6 +161,25 @@ def test_bad_usage_is_one_line(rankscope: Command, tmp_path: Path, arguments: li
     ran = rankscope(*(part.format(run=run_dir) for part in arguments))
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert words in ran.err and "secret" not in ran.err
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_a_header_that_is_none_is_told_without_its_text(
+    rankscope: Command, tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization Bearer secret")
+    run_dir = healthy_run(tmp_path / "run")
+    line = ["export", "otlp", str(run_dir), "--protocol", protocol, "--endpoint"]
+    ran = rankscope(*line, "http://127.0.0.1:9")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "Header format invalid" in ran.err and "secret" not in ran.err and "Bearer" not in ran.err
+
+
+def test_the_query_of_an_address_stays_at_its_end(rankscope: Command, tmp_path: Path) -> None:
+    run_dir = healthy_run(tmp_path / "run")
+    with Running() as receiver:
+        ran = rankscope("export", "otlp", str(run_dir), "--endpoint", f"{receiver.endpoint}/?key=secret")
+    assert ran.status == 0 and receiver.spans and "secret" not in ran.out
 
 
 def test_through_a_collector_over_grpc(rankscope: Command, tmp_path: Path) -> None:

@@ -118,7 +118,10 @@ def _handler(receiver: Receiver, over: threading.Event) -> type[BaseHTTPRequestH
                 self.end_headers()
                 return
             receiver.headers.append(dict(self.headers.items()))
-            receiver.take(self.path, gzip.decompress(body) if self.headers["Content-Encoding"] == "gzip" else body)
+            receiver.take(
+                self.path.partition("?")[0],
+                gzip.decompress(body) if self.headers["Content-Encoding"] == "gzip" else body,
+            )
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()

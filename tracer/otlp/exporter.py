@@ -21,7 +21,8 @@ from ..drain import Batch
 from ..watchdog import Incident
 from .meter import Meter, Piece, Snapshot
 from .prometheus import PATH, PullEndpoint
-from .sender import Sender
+from .secrets import secrets_of
+from .sender import Make, Sender
 from .wanted import Wanted, endpoint
 
 EXIT_SECONDS: Final = 2.0
@@ -187,20 +188,20 @@ class Exporter:
 def _senders(signal: str, asked: Wanted, environment: Mapping[str, str], say: Callable[[str], None]) -> list[Sender]:
     kinds = (asked.metrics if signal == "metrics" else asked.traces) - {"prometheus"}
     protocol = asked.protocols.get(signal, "")
-    found = []
+    found, secrets = [], secrets_of(environment)
     for kind in sorted(kinds):
         place = endpoint(environment, signal, protocol) if kind == "otlp" else kind
         name = signal if kind == "otlp" else f"{signal}-{kind}"
-        found.append(Sender(name, place, _maker(signal, kind, protocol, asked.is_delta), say))
+        found.append(Sender(name, place, _maker(signal, kind, protocol, asked.is_delta), say, secrets))
     return found
 
 
-def _maker(signal: str, kind: str, protocol: str, is_delta: bool) -> Callable[[], Callable[[Any], bool]]:
-    def make() -> Callable[[Any], bool]:
+def _maker(signal: str, kind: str, protocol: str, is_delta: bool) -> Make:
+    def make(ready: Callable[[], None]) -> Callable[[Any], bool]:
         from . import sending
 
         if signal == "metrics":
-            return sending.metrics(kind, protocol, is_delta)
-        return sending.spans(kind, protocol)
+            return sending.metrics(kind, protocol, is_delta, ready=ready)
+        return sending.spans(kind, protocol, ready=ready)
 
     return make

@@ -6,6 +6,9 @@ become suffixes, counters end in `_total`, ratios of gauges in `_ratio`. Resourc
 rank and run are labels of every series.
 """
 
+import logging
+import socket
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -18,6 +21,7 @@ from .series import Attributes, HistogramValue, Point
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PATH: Final = "/metrics"
+_log = logging.getLogger(__name__)
 _UNITS: Final = {
     "s": "seconds", "By": "bytes", "By/s": "bytes_per_second", "W": "watts", "J": "joules", "Cel": "celsius",
     "Hz": "hertz",
@@ -85,7 +89,12 @@ def _point_lines(name: str, point: Point) -> Iterable[str]:
 
 
 def _labels(attributes: Attributes | Iterable[tuple[str, Any]]) -> list[str]:
-    return [f'{_label(key)}="{_escaped(value)}"' for key, value in attributes]
+    """Keys that become the same label share it, as the specification has it: twice the same breaks the whole scrape."""
+    found: dict[str, str] = {}
+    for key, value in attributes:
+        label, text = _label(key), _escaped(value)
+        found[label] = f"{found[label]};{text}" if label in found else text
+    return [f'{label}="{text}"' for label, text in found.items()]
 
 
 def _label(key: str) -> str:
@@ -114,6 +123,17 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """One line and no traceback in the agent's log; none at all where who asked has gone."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            _log.warning("otlp: a scrape failed: %s: %s", type(error).__name__, error)
+
 
 def _handler(read: Callable[[], Snapshot]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
@@ -124,7 +144,7 @@ def _handler(read: Callable[[], Snapshot]) -> type[BaseHTTPRequestHandler]:
             if self.path.partition("?")[0] != PATH:
                 self.send_error(404)
                 return
-            body = exposition(read()).encode()
+            body = exposition(read()).encode(errors="replace")  # what is no UTF-8 must not cost the whole scrape
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(body)))

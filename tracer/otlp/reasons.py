@@ -1,20 +1,23 @@
 """Why an export failed: the SDK's exporters log the reason and return only that they failed."""
 
 import logging
+from collections.abc import Iterable
 from typing import Final
+
+from .secrets import hidden
 
 _LOGGERS: Final = ("opentelemetry", "urllib3", "requests")
 
 
 class Reasons(logging.Filter):
-    """Keeps what the SDK logs in one thread back, and remembers why the last export failed.
+    """Keeps what the SDK logs in one thread back, and remembers why the last export failed, without `secrets`.
 
     The last word is that it gave up; the warnings before say why. `last` is such a warning where there was one.
     """
 
-    def __init__(self, thread: str) -> None:
+    def __init__(self, thread: str, secrets: Iterable[str] = ()) -> None:
         super().__init__()
-        self.last, self._thread = "", thread
+        self.last, self._thread, self._secrets = "", thread, tuple(secrets)
         self._held: list[logging.Logger] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -22,11 +25,18 @@ class Reasons(logging.Filter):
         if record.threadName != self._thread:
             return True
         if record.levelno == logging.WARNING or (record.levelno > logging.WARNING and not self.last):
-            self.last = one_line(record.getMessage())
+            self.last = self.of(record.getMessage())
         return False
 
+    def of(self, error: object) -> str:
+        """An error in one line, without the secrets."""
+        return one_line(hidden(str(error), self._secrets))
+
     def install(self) -> None:
-        """On every logger that the SDK has made by now: those above them never see the filter."""
+        """On every logger that the SDK has made by now: those above them never see the filter.
+
+        So after its exporters were imported and before one is made, which may log as well.
+        """
         for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _LOGGERS]:
             logger = logging.getLogger(name)
             logger.addFilter(self)

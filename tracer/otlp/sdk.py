@@ -7,7 +7,7 @@ the past and spans of the past keep their times. opentelemetry-sdk 1.25 or later
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from opentelemetry.sdk.metrics.export import (
@@ -47,9 +47,12 @@ class Export(Protocol):
     def __call__(self, data: Any, /) -> bool: ...
 
 
-def metrics_export(kind: str, protocol: str, is_delta: bool) -> Export:
-    """For `Snapshot`s. kind: otlp or console. Raises ImportError where the protocol's package is missing."""
-    exporter = _metric_exporter(kind, protocol)
+def metrics_export(kind: str, protocol: str, is_delta: bool, ready: Callable[[], None]) -> Export:
+    """For `Snapshot`s. kind: otlp or console. Raises ImportError where the protocol's package is missing.
+
+    ready: called between the imports and the making of an exporter.
+    """
+    exporter = _metric_exporter(kind, protocol, ready)
     temporality = AggregationTemporality.DELTA if is_delta else AggregationTemporality.CUMULATIVE
 
     def export(snapshot: Snapshot) -> bool:
@@ -58,9 +61,9 @@ def metrics_export(kind: str, protocol: str, is_delta: bool) -> Export:
     return export
 
 
-def spans_export(kind: str, protocol: str, endpoint: str = "") -> Export:
-    """For lists of spans, each with its resource. endpoint: "" as the variables say."""
-    exporter = _span_exporter(kind, protocol, endpoint)
+def spans_export(kind: str, protocol: str, endpoint: str, ready: Callable[[], None]) -> Export:
+    """For lists of spans, each with its resource. endpoint: "" as the variables say. ready: as for metrics."""
+    exporter = _span_exporter(kind, protocol, endpoint, ready)
 
     def export(spans: Sequence[Sent]) -> bool:
         return exporter.export(readable_spans(spans)) is SpanExportResult.SUCCESS
@@ -99,31 +102,37 @@ def readable_spans(spans: Iterable[Sent]) -> list[ReadableSpan]:
     return made
 
 
-def _metric_exporter(kind: str, protocol: str) -> MetricExporter:
+def _metric_exporter(kind: str, protocol: str, ready: Callable[[], None]) -> MetricExporter:
     if kind == "console":
         from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
 
+        ready()
         return ConsoleMetricExporter(out=sys.stdout)
     if protocol == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
 
+        ready()
         return GrpcExporter(compression=_grpc_compression("METRICS"))
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
+    ready()
     return OTLPMetricExporter()
 
 
-def _span_exporter(kind: str, protocol: str, endpoint: str) -> SpanExporter:
+def _span_exporter(kind: str, protocol: str, endpoint: str, ready: Callable[[], None]) -> SpanExporter:
     if kind == "console":
         from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
+        ready()
         return ConsoleSpanExporter(out=sys.stdout)
     if protocol == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 
+        ready()
         return GrpcExporter(endpoint=endpoint or None, compression=_grpc_compression("TRACES"))
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
+    ready()
     return OTLPSpanExporter(endpoint=endpoint or None)
 
 

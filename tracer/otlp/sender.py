@@ -8,29 +8,32 @@ back and become the reason in ours. Never waits for anybody: the threads are dae
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from .reasons import Reasons, one_line
+from .reasons import Reasons
 
 MAX_SPANS: Final = 20_000
 CHUNK: Final = 512
 """Spans of one request: about 150 kB."""
 PREFIX: Final = "rankscope-otlp-"
+Make = Callable[[Callable[[], None]], Callable[[Any], bool]]
+"""Gives what sends: imports the SDK, calls its argument, then makes an exporter."""
 
 
 class Sender:
-    """The way of one signal. make: gives what sends (imports the SDK: called in the thread). say: takes one line."""
+    """The way of one signal. make: called in the thread. say: takes one line. secrets: are in none."""
 
-    def __init__(self, signal: str, place: str, make: Callable[[], Callable[[Any], bool]],
-                 say: Callable[[str], None]) -> None:  # fmt: skip
+    def __init__(
+        self, signal: str, place: str, make: Make, say: Callable[[str], None], secrets: Iterable[str] = ()
+    ) -> None:
         self.num_dropped, self._num_told = 0, 0
         self._signal, self._place, self._make, self._say = signal, place, make, say
         self._condition = threading.Condition()
         self._snapshot: Any = None
         self._spans: list[Any] = []
         self._is_over, self._is_fine, self._is_idle = False, True, True
-        self._reasons = Reasons(PREFIX + signal)
+        self._reasons = Reasons(PREFIX + signal, secrets)
         self._thread = threading.Thread(target=self._work, name=PREFIX + signal, daemon=True)
 
     def start(self) -> None:
@@ -74,10 +77,12 @@ class Sender:
 
     def _work(self) -> None:
         try:
-            send = self._make()
-            self._reasons.install()
+            send = self._make(self._reasons.install)
+            if self._reasons.last:  # a variable that it does not understand
+                self._say(f"otlp: {self._signal}: {self._reasons.last}")
+                self._reasons.last = ""
         except Exception as error:  # noqa: BLE001 (the SDK's: of a wrong variable, a missing package)
-            self._say(f"otlp: no {self._signal} are exported: {one_line(error)}")
+            self._say(f"otlp: no {self._signal} are exported: {self._reasons.of(error)}")
             send = _nowhere
         while True:
             with self._condition:
@@ -98,7 +103,7 @@ class Sender:
                     is_fine = send(data)
                 except Exception as error:  # noqa: BLE001 (whatever an exporter raises, the job must not feel it)
                     is_fine = False
-                    self._reasons.last = one_line(error)
+                    self._reasons.last = self._reasons.of(error)
                 self._note(is_fine)
                 if not is_fine and data is spans and not self._is_over:
                     self._again(spans)

@@ -9,13 +9,20 @@ from .delta import Deltas
 from .meter import Snapshot
 from .wanted import GRPC
 
+Ready = Callable[[], None]
+"""Called when everything is imported, and so every logger made, before an exporter is."""
 
-def metrics(kind: str, protocol: str, is_delta: bool) -> Callable[[Snapshot], bool]:
+
+def at_once() -> None:
+    """Nothing to do then."""
+
+
+def metrics(kind: str, protocol: str, is_delta: bool, *, ready: Ready = at_once) -> Callable[[Snapshot], bool]:
     """For snapshots. Raises MissingExtra."""
     try:
         from . import sdk
 
-        export = sdk.metrics_export(kind, protocol, is_delta)
+        export = sdk.metrics_export(kind, protocol, is_delta, ready)
     except ImportError as error:
         raise missing(protocol) from error
     if not is_delta:
@@ -31,12 +38,12 @@ def metrics(kind: str, protocol: str, is_delta: bool) -> Callable[[Snapshot], bo
     return send
 
 
-def spans(kind: str, protocol: str, *, endpoint: str = "") -> Callable[[Any], bool]:
+def spans(kind: str, protocol: str, *, endpoint: str = "", ready: Ready = at_once) -> Callable[[Any], bool]:
     """For spans with their resources. endpoint: "" as the variables say. Raises MissingExtra."""
     try:
         from . import sdk
 
-        return sdk.spans_export(kind, protocol, endpoint)
+        return sdk.spans_export(kind, protocol, endpoint, ready)
     except ImportError as error:
         raise missing(protocol) from error
 

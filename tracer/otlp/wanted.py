@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+from .secrets import without_secrets
+
 SIGNALS: Final = ("metrics", "traces")
 HTTP, GRPC = "http/protobuf", "grpc"
 EXPORTERS: Final = {"metrics": ("otlp", "console", "prometheus"), "traces": ("otlp", "console")}
@@ -25,6 +27,7 @@ ONE_STEP_IN: Final = 20
 SERVICE: Final = "rankscope"
 _PARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2}).*")
 _MOST: Final = 1 << 64
+_MOST_PORT: Final = 65_535
 
 
 class Parent(NamedTuple):
@@ -94,7 +97,7 @@ def wanted(environment: Mapping[str, str]) -> Wanted:
         _sampler(environment, problems), _service(environment, resource), resource,
         parent_of(_text(environment, "TRACEPARENT")),
         _text(environment, "OTEL_EXPORTER_PROMETHEUS_HOST") or PULL_HOST,
-        int(_number(environment, "OTEL_EXPORTER_PROMETHEUS_PORT", PULL_PORT, problems)), tuple(problems),
+        _port(environment, problems), tuple(problems),
     )  # fmt: skip
 
 
@@ -119,13 +122,6 @@ def protocol_of(environment: Mapping[str, str], signal: str) -> str:
     """The protocol as the variables give it."""
     return (_text(environment, f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL")
             or _text(environment, "OTEL_EXPORTER_OTLP_PROTOCOL") or HTTP)  # fmt: skip
-
-
-def without_secrets(address: str) -> str:
-    """An address without user, password and query."""
-    scheme, sign, rest = address.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{sign}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
 
 
 def _exporters(environment: Mapping[str, str], signal: str, problems: list[str]) -> set[str]:
@@ -183,6 +179,15 @@ def _number(environment: Mapping[str, str], name: str, default: float, problems:
         problems.append(f"{name}={text}: not a number of at least 0; {default:g} is used")
         return default
     return number
+
+
+def _port(environment: Mapping[str, str], problems: list[str]) -> int:
+    name = "OTEL_EXPORTER_PROMETHEUS_PORT"
+    text = _text(environment, name)
+    if not text or (text.isdecimal() and int(text) <= _MOST_PORT):
+        return int(text or PULL_PORT)
+    problems.append(f"{name}={text}: not a port from 0 to {_MOST_PORT}; {PULL_PORT} is used")
+    return PULL_PORT
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

@@ -15,6 +15,7 @@ from otlp_receiver import Receiver, Running
 from rankscope.schema.process_state import RunRef
 from rankscope.tracer.drain import ProcessDrain
 from rankscope.tracer.otlp.exporter import Exporter
+from rankscope.tracer.otlp.sending import at_once
 from rankscope.tracer.otlp.wanted import wanted
 
 RUN = RunRef("run-1", "/run")
@@ -124,6 +125,23 @@ def test_a_bad_endpoint_costs_two_seconds_at_the_end_and_one_line(start: Callabl
         assert live.finish() < 2 + SLACK_S
 
 
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_no_line_tells_a_secret(
+    start: Callable[..., Live], protocol: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = unused().removeprefix("http://")
+    user = "me:secret@" if protocol == "grpc" else ""  # requests takes them out of the address by itself
+    live = start(OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{user}{place}/?key=secret", OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
+                 OTEL_EXPORTER_OTLP_HEADERS="Authorization secret", OTEL_METRIC_EXPORT_INTERVAL="20",
+                 OTEL_TRACES_EXPORTER="none", OTEL_EXPORTER_OTLP_TIMEOUT="1")  # fmt: skip
+    live.step(0)
+    lines = live.wait_for_lines(2)
+    assert lines[0].startswith("otlp: metrics: Header format invalid!")
+    assert lines[1].startswith("otlp: metrics do not arrive at ") and place in lines[1]
+    everything = " ".join(lines) + caplog.text + "".join(capfd.readouterr())
+    assert "secret" not in everything and everything.count("Header format") == 1
+
+
 def test_a_collector_that_comes_back_gets_what_is_cumulative(start: Callable[..., Live]) -> None:
     with Running("refuse") as receiver:
         live = start(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint, OTEL_METRIC_EXPORT_INTERVAL="50",
@@ -204,7 +222,7 @@ def test_compression_none_is_a_word_that_grpc_knows_too(monkeypatch: pytest.Monk
 
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", unused())
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
-    made: list[Any] = [sdk._metric_exporter("otlp", "grpc"), sdk._span_exporter("otlp", "grpc", "")]
+    made: list[Any] = [sdk._metric_exporter("otlp", "grpc", at_once), sdk._span_exporter("otlp", "grpc", "", at_once)]
     for exporter in made:
         assert exporter._compression == grpc.Compression.NoCompression
         exporter.shutdown()

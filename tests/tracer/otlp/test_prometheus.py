@@ -1,7 +1,9 @@
 """The pull endpoint's text, whole, and its address."""
 
+import socket
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,6 +66,29 @@ def test_the_text() -> None:
 )  # fmt: skip
 def test_names(name: str, expected: str) -> None:
     assert prometheus_name(INSTRUMENTS[name]) == expected
+
+
+def test_no_attribute_of_the_user_breaks_the_scrape() -> None:
+    resource = {"team.name": "a", "team_name": "b", "owner": "caf\udce9"}
+    endpoint = PullEndpoint("localhost", 0, lambda: Snapshot(5, (RunPoints(resource, ()),)))
+    endpoint.start()
+    try:
+        with urllib.request.urlopen(f"http://localhost:{endpoint.port}/metrics", timeout=10) as answer:
+            assert 'target_info{team_name="a;b",owner="caf?"} 1' in answer.read().decode()
+    finally:
+        endpoint.stop()
+
+
+def test_it_answers_on_the_loopback_of_ipv6() -> None:
+    if not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists() or not Path("/proc/net/if_inet6").read_text():
+        pytest.skip("no IPv6 on this machine")
+    endpoint = PullEndpoint("::1", 0, snapshot)
+    endpoint.start()
+    try:
+        with urllib.request.urlopen(f"http://[::1]:{endpoint.port}/metrics", timeout=10) as answer:
+            assert answer.read().decode() == exposition(snapshot())
+    finally:
+        endpoint.stop()
 
 
 def test_it_answers_on_loopback_only_where_it_should() -> None:

@@ -66,6 +66,13 @@ def test_numbers() -> None:
     )
 
 
+@pytest.mark.parametrize(("text", "port"), [("", 9464), ("0", 0), ("65535", 65535), ("65536", None), ("-1", None)])
+def test_ports(text: str, port: int | None) -> None:
+    found = wanted({**COLLECTOR, "OTEL_EXPORTER_PROMETHEUS_PORT": text})
+    assert found.pull_port == (9464 if port is None else port)
+    assert (found.problems != ()) == (port is None)
+
+
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
