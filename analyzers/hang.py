@@ -184,9 +184,11 @@ def _group(record: _Record, group: Group, items: list[Open]) -> Blocked:
     members = group.members or tuple(sorted(high))
     recorded = [rank for rank in members if rank in record.exits]
     missing = tuple(rank for rank in recorded if high.get(rank, -1) < top)
-    first = min(items, key=lambda item: (item.seq, item.issued_ns or 0))
-    times = [item.issued_ns for item in items if item.issued_ns is not None]
-    ages = [item.age_ns for item in items if item.age_ns is not None]
+    # what a missing rank has not seen end is over, if the others went on from there: nobody asked it since
+    waited_in = [item for item in items if item.rank not in missing] or items
+    first = min(waited_in, key=lambda item: (item.seq, item.issued_ns or 0))
+    times = [item.issued_ns for item in waited_in if item.issued_ns is not None]
+    ages = [item.age_ns for item in waited_in if item.age_ns is not None]
     return Blocked(
         group, first.seq, first.op, min(times, default=None), max(ages, default=None),
         tuple(sorted({item.rank for item in items} - set(missing))), missing,

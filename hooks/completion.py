@@ -25,6 +25,8 @@ LAYOUT: Final = layout_of("collective")
 WAITED, POLLED, UNKNOWN = (code("timing_source", name) for name in ("wait", "poll", "none"))
 MAX_POLLS: Final = 2
 MAX_HELD: Final = 64
+SLOW_NS: Final = 1_000_000
+"""Of operations found complete later than this after their issue it is asked whether an error ended them (2 us)."""
 MAX_OUTPUTS: Final = 4096
 """Outputs of functional collectives that nobody has waited for; the oldest are given up."""
 _UNPOLLABLE: Final = frozenset(
@@ -113,8 +115,11 @@ class Completion:
         """The issuing call raised."""
         self._close(LAYOUT, record, FAILED, UNKNOWN, 0, 0, 0, now_ns())
 
-    def poll(self, most: int = MAX_POLLS) -> None:
-        """Ask up to `most` of the operations that can be asked whether they are complete; never blocks."""
+    def poll(self, most: int = MAX_POLLS, *, is_doubtful: bool = False) -> None:
+        """Ask up to `most` of the operations that can be asked whether they are complete; never blocks.
+
+        A work that an error ended (a peer that died) calls itself complete, too. is_doubtful: look for that in all.
+        """
         polls = self.polls
         for _ in range(most):
             try:
@@ -128,33 +133,36 @@ class Completion:
                 continue
             if not work.is_completed():
                 polls.append(pending)
-            else:
-                self._found_complete(pending)
+                continue
+            at_ns = now_ns()
+            is_asked = is_doubtful or at_ns - pending.records[0][1] > SLOW_NS
+            self._found_over(pending, at_ns, FAILED if is_asked and outcome(work) == FAILED else COMPLETED)
 
-    def poll_all(self) -> None:
-        """Ask all of them once: at the ends of backward and step."""
-        self.poll(len(self.polls))
+    def poll_all(self, *, is_doubtful: bool = False) -> None:
+        """Ask all of them once: at the ends of backward and step. is_doubtful: it was an exception that ended it."""
+        self.poll(len(self.polls), is_doubtful=is_doubtful)
 
     def last_look(self) -> None:
         """Ask all of them once more: the groups or the recording end, and no later poll would. Never blocks.
 
         Gloo calls a work complete a moment after DDP's reducer, which waits for its future, has gone on: so the future
-        is asked. One that an error ended (a peer that died) stays issued, which says who was left waiting.
+        is asked. One that is on its way stays issued, which says who was left waiting.
         """
         while self.polls:
             pending = self.polls.popleft()
             work = None if pending.is_waited else pending()
-            if work is not None and _has_succeeded(work):
-                self._found_complete(pending)
+            state = ISSUED if work is None else outcome(work)
+            if state != ISSUED:
+                self._found_over(pending, now_ns(), state)
 
     def forget_all(self) -> None:
         """Drop everything: detached, forked, or the groups are gone."""
         for table in (self.works, self.outputs, self.polls):
             table.clear()
 
-    def _found_complete(self, pending: Pending) -> None:
-        pending.completed_ns, pending.held = now_ns(), None
-        self._finish(pending, COMPLETED, POLLED, 0, 0, pending.completed_ns)
+    def _found_over(self, pending: Pending, at_ns: int, state: int) -> None:
+        pending.completed_ns, pending.held = at_ns, None
+        self._finish(pending, state, POLLED, 0, 0, at_ns)
 
     def _finish(self, pending: Pending, state: int, timing: int, begin_ns: int, end_ns: int, completed_ns: int) -> None:
         if self._recorder.is_on:
@@ -185,16 +193,22 @@ class Completion:
             del table[next(iter(table))]
 
 
-def _has_succeeded(work: Any) -> bool:
-    """False also where it cannot tell. `is_success` and `exception` would warn on stderr (torch 2.13)."""
+def outcome(work: Any) -> int:
+    """COMPLETED, FAILED, or ISSUED where it is on its way or cannot tell.
+
+    `is_success` and `exception` would warn on stderr (torch 2.13).
+    """
     try:
         future = work.get_future()
         if not future.done():
-            return False
+            return ISSUED
+    except RuntimeError:  # this kind of work has no future
+        return ISSUED
+    try:
         future.value()  # raises what ended it
     except RuntimeError:
-        return False
-    return True
+        return FAILED
+    return COMPLETED
 
 
 def can_be_polled(op: str, is_gloo: bool) -> bool:

@@ -103,7 +103,7 @@ def _wrap_backward(
             return False
 
     def end(is_failed: bool) -> None:
-        clock.poll()
+        clock.poll(is_doubtful=is_failed)
         try:
             forward.allow()
             backward.end(is_failed)

@@ -61,10 +61,13 @@ def best_tier() -> Tier:
     return "native" if native.is_available() else "dispatcher"
 
 
-def poll() -> None:
-    """Ask every open operation once whether it is complete: at the ends of backward and step. Never blocks."""
+def poll(*, is_doubtful: bool = False) -> None:
+    """Ask every open operation once whether it is complete: at the ends of backward and step. Never blocks.
+
+    is_doubtful: an exception ended the backward, so an operation may be what failed.
+    """
     if _live is not None and _live.ledger.recorder.is_on:
-        _live.ledger.completion.poll_all()
+        _live.ledger.completion.poll_all(is_doubtful=is_doubtful)
         _live.ledger.device.resolve()
         for guard in _live.guards:
             guard.flush()

@@ -105,14 +105,17 @@ class StepClock:
         if entered:
             guard.leave(entered)
 
-    def poll(self) -> None:
-        """Ask open operations whether they are complete: at the end of a backward and of a step."""
+    def poll(self, *, is_doubtful: bool = False) -> None:
+        """Ask open operations whether they are complete: at the end of a backward and of a step.
+
+        is_doubtful: an exception ended it, so an operation may be what failed.
+        """
         if self._poll_guard.is_off:
             return
         try:
             from . import process_groups  # not above: steps are counted also where that hook cannot be loaded
 
-            process_groups.poll()
+            process_groups.poll(is_doubtful=is_doubtful)
         except Exception as error:  # noqa: BLE001
             self._poll_guard.failed(error)
 

@@ -47,6 +47,15 @@ def test_the_rank_behind_is_missing(tmp_path: Path) -> None:
     assert (blocked.seq, blocked.op, blocked.waiting, blocked.age_ns) == (2, "all_reduce", (0, 2), 4990 * MS)
 
 
+def test_what_the_missing_rank_was_not_asked_about_is_not_what_they_wait_in(tmp_path: Path) -> None:
+    run = builder(tmp_path, 3)
+    came(run, 0, 0, unfinished=2, at=20)
+    came(run, 1, 0, unfinished=1, at=10)  # DDP waited for it in C++; rank 1 then stands still before any hook
+    came(run, 2, 0, 1, unfinished=2, at=20)
+    (blocked,) = analysed(sealed(run)).blocked
+    assert (blocked.seq, blocked.waiting, blocked.missing, blocked.age_ns) == (2, (0, 2), (1,), 4980 * MS)
+
+
 @pytest.mark.parametrize(("exit_kind", "last_seen"), [("clean", 5 * SECOND), ("killed", SECOND // 2)])
 def test_what_ended_well_or_was_in_flight_is_no_hang(tmp_path: Path, exit_kind: str, last_seen: int) -> None:
     run = builder(tmp_path, 2)

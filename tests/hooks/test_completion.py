@@ -1,12 +1,15 @@
-"""The last look at what is open: closes what succeeded, leaves what failed or is on its way, once, without waiting."""
+"""Looks at what is open: they close what is over, as completed or as failed, once, and never wait."""
 
 from typing import Any
 
 import pytest
 
+from rankscope.hooks import completion
 from rankscope.hooks.base import Guard
-from rankscope.hooks.completion import LAYOUT, Completion
-from rankscope.schema.ring import COMPLETED, ISSUED
+from rankscope.hooks.completion import LAYOUT, SLOW_NS, Completion
+from rankscope.schema.ring import COMPLETED, FAILED, ISSUED
+
+GONE = RuntimeError("Connection closed by peer")
 
 
 class Future:
@@ -22,13 +25,13 @@ class Future:
 
 
 class Work:
-    """Never says itself that it is complete, as gloo's does not right after DDP's own wait."""
+    """Unless told so, never says itself that it is complete, as gloo's does not right after DDP's own wait."""
 
-    def __init__(self, is_done=True, error=None):
-        self.future = Future(is_done, error)
+    def __init__(self, is_done=True, error=None, is_completed=False):
+        self.future, self.is_over = Future(is_done, error), is_completed
 
     def is_completed(self):
-        return False
+        return self.is_over
 
     def get_future(self):
         return self.future
@@ -57,8 +60,33 @@ def test_a_late_one_is_closed_with_an_upper_bound(issue):
     issue.completion.last_look()  # a second close would fail in the recorder
 
 
-@pytest.mark.parametrize("work", [Work(is_done=False), Work(error=RuntimeError("Connection closed by peer"))])
-def test_what_is_on_its_way_or_failed_stays_issued(issue, work):
-    row = issue(work)
+def test_what_is_on_its_way_stays_issued(issue):
+    row = issue(Work(is_done=False))
     issue.completion.last_look()
     assert row.state == ISSUED and not issue.completion.polls
+
+
+def test_what_an_error_ended_has_failed(issue):
+    row = issue(Work(error=GONE))
+    issue.completion.last_look()
+    assert row.state == FAILED and row.values["completed_ns"] > 2
+
+
+@pytest.mark.parametrize(("error", "state"), [(GONE, FAILED), (None, COMPLETED)])
+@pytest.mark.parametrize(("after_ns", "is_doubtful"), [(SLOW_NS + 1, False), (5, True)])
+def test_complete_is_asked_for_an_error_where_it_took_long_or_backward_failed(
+    issue, monkeypatch, error, state, after_ns, is_doubtful
+):
+    row = issue(Work(error=error, is_completed=True))
+    monkeypatch.setattr(completion, "now_ns", lambda: 1 + after_ns)  # issued at 1
+    issue.completion.poll_all(is_doubtful=is_doubtful)
+    assert row.state == state and row.values["completed_ns"] == 1 + after_ns
+
+
+def test_what_was_quick_is_not_asked_for_an_error(issue, monkeypatch):
+    work = Work(is_completed=True)
+    monkeypatch.setattr(work, "get_future", None)
+    row = issue(work)
+    monkeypatch.setattr(completion, "now_ns", lambda: 3)
+    issue.completion.poll_all()
+    assert row.state == COMPLETED

@@ -39,6 +39,18 @@ if os.environ.get("ENDS_BADLY"):
     dist.all_reduce(torch.ones(8))
 dist.destroy_process_group()
 """
+DDP = """
+import os, signal
+import torch, torch.distributed as dist
+import rankscope.auto
+
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+for step in range(4):
+    if step == 3 and dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    model(torch.ones(2, 8)).sum().backward()
+"""
 JOB = f"IN_FLIGHT = {IN_FLIGHT!r}\n{TRAIN}"
 
 
@@ -105,3 +117,16 @@ def test_a_job_that_hangs_and_then_goes_on(torchrun: Any, tmp_path: Path, monkey
     monkeypatch.setenv("RANKSCOPE_LOCAL_DIR", str(job.local_dir))
     (dead,) = rankscope("hang", str(job.run_dir))["verdicts"]
     assert (dead["kind"], dead["ranks"]) == ("dead_rank", [2])
+
+
+@pytest.mark.system
+def test_the_rank_that_died_is_missing_where_ddp_waits_in_cpp(
+    torchrun: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = torchrun(DDP, 2)
+    assert job.returncode != 0
+    monkeypatch.setenv("RANKSCOPE_LOCAL_DIR", str(job.local_dir))
+    found = rankscope("hang", str(job.run_dir))
+    (dead,) = found["verdicts"]  # gloo calls the operation complete that an error ended
+    assert (dead["kind"] in ("dead_rank", "hang"), dead["ranks"]) == (True, [1])  # torchrun may kill rank 0 as well
+    assert (dead["evidence"][0]["waiting"], dead["evidence"][0]["op"]) == ([0], "all_reduce")
