@@ -9,14 +9,12 @@ are not comparable, and the numbers are printed for what they are.
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from rankscope.schema.measurement import Interval, Measurement
 
 from .bootstrap import METHOD, MIN_STEPS, Resampled, interval_of_ratio
 from .differences import CONFOUNDER, Difference, differences, they_differ
 from .joint_evidence import JointEvidence
-from .quality import WINDOW
+from .quality import loss_at
 from .scaling import SAME_BATCH
 from .scaling_run import PARTS, ScalingRun, check_comparable
 
@@ -99,6 +97,7 @@ class _Told:
     def point(self, name: str, above: float | None, below: float | None, reason: str) -> Measurement:
         """Of two numbers that have no interval."""
         value = None if above is None or not below else above / below
+        reason = "that of A is 0" if above is not None and below == 0 else reason
         return self.evidence.measurement(
             "compare.ratio", value, {"quantity": name, **self.scope}, 2, reason="" if value is not None else reason
         )
@@ -130,11 +129,7 @@ def _losses(left: ScalingRun, right: ScalingRun) -> tuple[float | None, float | 
     if not all(len(run.loss) and run.loss_samples[-1] > 0 for run in (left, right)):
         return None, None
     reached = min(float(run.loss_samples[-1]) for run in (left, right))
-    one, other = (
-        float(np.mean(run.loss[(run.loss_samples <= reached) & (run.loss_samples > (1 - WINDOW) * reached)]))
-        for run in (left, right)
-    )
-    return one, other
+    return loss_at(left, reached), loss_at(right, reached)
 
 
 def _verdict(quantities: tuple[Compared, ...], in_the_way: tuple[Difference, ...]) -> tuple[str, str]:
@@ -147,11 +142,16 @@ def _verdict(quantities: tuple[Compared, ...], in_the_way: tuple[Difference, ...
     ratio, interval = throughput.value, throughput.interval
     if interval is None or ratio is None:
         return UNKNOWN, f"fewer than {MIN_STEPS} counted steps: nothing can be said"
-    gain, low, high = float(ratio), interval.low, interval.high
-    if throughput is known["step time"]:
-        gain, low, high = 1 / gain, 1 / high, 1 / low
+    if throughput is not known["step time"]:
+        return _in_words(float(ratio), interval.low, interval.high)
+    verdict, text = _in_words(1 / float(ratio), 1 / interval.high, 1 / interval.low)
+    return verdict, f"{text}, by step time: nobody tells the samples of a step, so only at the same batch"
+
+
+def _in_words(gain: float, low: float, high: float) -> tuple[str, str]:
+    """gain: speed of B over that of A, with its interval."""
     if low <= 1 <= high:
-        return NO_DIFFERENCE, f"no difference to be seen ({low - 1:+.1%} .. {high - 1:+.1%})"
+        return NO_DIFFERENCE, f"no difference to be seen ({100 * (low - 1):+.1f} .. {100 * (high - 1):+.1f} %)"
     if gain > 1:
-        return FASTER, f"faster by {gain - 1:.1%} ({low - 1:.1%} .. {high - 1:.1%})"
-    return SLOWER, f"slower by {1 - gain:.1%} ({1 - high:.1%} .. {1 - low:.1%})"
+        return FASTER, f"faster by {100 * (gain - 1):.1f} % ({100 * (low - 1):.1f} .. {100 * (high - 1):.1f})"
+    return SLOWER, f"slower by {100 * (1 - gain):.1f} % ({100 * (1 - high):.1f} .. {100 * (1 - low):.1f})"

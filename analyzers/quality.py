@@ -37,7 +37,7 @@ def quality(runs: Sequence[ScalingRun]) -> Quality:
             None, f"no statement on quality: {len(silent)} of {len(runs)} runs log no loss with their samples"
         )
     reached = min(float(run.loss_samples[-1]) for run in runs)
-    losses = [(run.num_ranks, run.run_id, _loss_at(run, reached)) for run in runs]
+    losses = [(run.num_ranks, run.run_id, loss_at(run, reached)) for run in runs]
     by_size: dict[int, list[float]] = defaultdict(list)
     for size, _, loss in losses:
         by_size[size].append(loss)
@@ -55,6 +55,7 @@ def quality(runs: Sequence[ScalingRun]) -> Quality:
     return Quality(True, f"the losses of all sizes are inside {band}", reached, tuple(losses))
 
 
-def _loss_at(run: ScalingRun, samples: float) -> float:
+def loss_at(run: ScalingRun, samples: float) -> float:
+    """Mean loss over the last WINDOW of `samples`; between its neighbours where none was logged there."""
     chosen = (run.loss_samples <= samples) & (run.loss_samples > (1 - WINDOW) * samples)
     return float(run.loss[chosen].mean() if chosen.any() else np.interp(samples, run.loss_samples, run.loss))

@@ -18,7 +18,7 @@ from typing import Final
 from rankscope.schema.errors import NoEvidence
 from rankscope.schema.measurement import Interval, Measurement
 
-from .bootstrap import LEVEL, METHOD, Uncertainty, interval_around
+from .bootstrap import LEVEL, METHOD, MIN_STEPS, Uncertainty, interval_around
 from .differences import CONFOUNDER, MINOR, Difference, differences, in_words, job_of, they_differ
 from .forecast import LEVEL as FORECAST_LEVEL
 from .forecast import Forecast, Refusal, back_test, forecast, refusal
@@ -186,7 +186,9 @@ def _size(told: JointEvidence, size: int, runs: Sequence[ScalingRun], pools: dic
         bounds = interval_around(value, (here.uncertainty, base.uncertainty))
         interval = Interval(*bounds, LEVEL, METHOD if len(runs) == 1 else f"{METHOD}; spread of {len(runs)} runs")
     reason = "" if mode != "unknown" else "nobody tells the samples of a step, so strong and weak cannot be told apart"
-    caveats = ("the interval is that of this run: repeats are missing",) if len(runs) == 1 else ()
+    caveats = ("the interval is that of this run: repeats are missing",) if interval and len(runs) == 1 else ()
+    if size != first and not (here.uncertainty and base.uncertainty):
+        caveats = (f"no interval: fewer than {MIN_STEPS} counted steps here or at size {first}",)
     efficiency = told.measurement(
         "scaling.efficiency", None if reason else value, {"world_size": size}, here.num_steps,
         interval=None if reason else interval, reason=reason, caveats=caveats,
@@ -208,6 +210,10 @@ def _grade(
     reasons = []
     if single:
         reasons.append("only one run at size " + ", ".join(map(str, single)) + ": at least two a size are needed")
+    short = sorted({run.num_ranks for runs in by_size.values() for run in runs
+                    if len(run.steps.duration_ns) < MIN_STEPS})  # fmt: skip
+    if short:
+        reasons.append(f"fewer than {MIN_STEPS} counted steps at size {', '.join(map(str, short))}: no interval")
     if minor := tuple(item for item in found if item.kind == MINOR):
         reasons.append(f"minor differences: {in_words(minor)}")
     return (MOSTLY, tuple(reasons)) if reasons else (CONTROLLED, ("only the scale differs",))

@@ -58,10 +58,14 @@ class ScalingRun:
 
 
 def check_comparable(runs: Sequence[ScalingRun]) -> None:
-    """Raises NoEvidence: a run without counted steps, runs of different jobs."""
+    """Raises NoEvidence: a run without counted steps, a run given twice, runs of different jobs."""
+    known: set[tuple[str, str]] = set()
     for run in runs:
         if not len(run.steps.duration_ns):
             raise NoEvidence(f"{run.address}: no counted step: nothing can be compared with it")
+        if (run.run_id, run.digest) in known:
+            raise NoEvidence(f"{run.address}: the same run twice: it is no repeat of itself")
+        known.add((run.run_id, run.digest))
     jobs = sorted({name for run in runs if (name := job_of(run.made_from))})
     if len(jobs) > 1:
         raise NoEvidence(f"runs of different jobs: {' and '.join(jobs)}")

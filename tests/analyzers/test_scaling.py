@@ -1,6 +1,8 @@
 """Scaling and comparison over runs with known step times: efficiency, grade, confounders, quality, verdicts."""
 
 import json
+import re
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,39 @@ def test_what_cannot_be_asked_is_refused() -> None:
         compare(make(2, 100.0), make(2, 100.0, job="other.py"))
     with pytest.raises(NoEvidence, match="no counted step"):
         scaling_of_runs([make(1, np.empty(0)), make(2, 60.0)])
+    one, two = make(1, 100.0), make(2, 60.0)
+    with pytest.raises(NoEvidence, match="the same run twice: it is no repeat"):
+        scaling_of_runs([one, two, one, two])
+    with pytest.raises(NoEvidence, match="the same run twice"):
+        compare(one, one)
+
+
+def test_too_few_steps_for_an_interval_are_said() -> None:
+    runs = [make(ranks, np.full(num, 60.0)) for ranks, num in ((1, 60), (1, 60), (2, 5), (2, 60))]
+    found = scaling_of_runs(runs)
+    assert found.grade == "mostly controlled"
+    assert found.grade_reasons == ("fewer than 8 counted steps at size 2: no interval",)
+    measured = found.sizes[1].efficiency
+    assert measured.interval is None
+    assert "no interval: fewer than 8 counted steps here or at size 1" in measured.provenance.caveats
+
+
+def test_without_samples_a_comparison_says_what_it_takes_for_granted() -> None:
+    found = compare(make(2, step_times(1, 100.0, 0.02), None), make(2, step_times(2, 80.0, 0.02)))
+    assert found.verdict == "faster"
+    assert found.text.endswith("by step time: nobody tells the samples of a step, so only at the same batch")
+    told = compare(make(2, step_times(1, 100.0, 0.02)), make(2, step_times(2, 80.0, 0.02)))
+    assert re.fullmatch(r"faster by \d+\.\d % \(\d+\.\d \.\. \d+\.\d\)", told.text)
+
+
+def test_losses_that_are_logged_seldom_are_compared_all_the_same() -> None:
+    often, seldom = make(1, 100.0, loss=1.0), make(1, 100.0, loss=2.0)
+    last = [0, 39]  # nothing in the last tenth of the samples of the other
+    seldom = replace(seldom, loss=np.array([3.0, 2.0]), loss_samples=seldom.loss_samples[last])
+    early = replace(often, loss=np.array([2.0, 1.0]), loss_samples=often.loss_samples[[0, 59]])
+    losses = next(item for item in compare(early, seldom).quantities if item.name == "loss at equal samples")
+    assert losses.left == pytest.approx(2 - 39 / 59) and losses.right == 2.0
+    assert losses.ratio.value == pytest.approx(2 / (2 - 39 / 59))
 
 
 def test_the_same_from_files(tmp_path: Path) -> None:
