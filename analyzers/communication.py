@@ -43,7 +43,7 @@ def _of_matched(name: str) -> Pair:
 OPERATIONS: Final = Pair(ANALYZER, "operations", (COLLECTIVES,))
 MAXIMA: Final = Pair(ANALYZER, "maxima", (COLLECTIVES,))
 DURATIONS, HOST_WAITS = (
-    Pair(ANALYZER, name, (Partial(ANALYZER, f"{name}_partial", relations=("part_times",)),))
+    Pair(ANALYZER, name, (Partial(ANALYZER, f"{name}_partial", relations=("part_durations",)),))
     for name in ("durations", "host_waits")
 )
 TRANSFERS, ARRIVAL_WAITS = _of_matched("transfers"), _of_matched("arrival_waits")

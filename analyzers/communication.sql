@@ -25,7 +25,7 @@ SELECT group_id, op, log_bucket(completed_ns - issued_ns) AS bucket, CAST(count(
 FROM collective WHERE completed_ns >= issued_ns GROUP BY ALL ORDER BY ALL;
 
 -- name: durations_partial
-SELECT group_id, op, log_bucket(duration_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations FROM part_times WHERE duration_ns IS NOT NULL GROUP BY ALL;
+SELECT * FROM part_durations;
 
 -- name: durations_merge
 SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operations FROM partial_communication_durations GROUP BY ALL ORDER BY ALL;
@@ -36,7 +36,7 @@ SELECT group_id, op, log_bucket(wait_end_ns - wait_begin_ns) AS bucket, CAST(cou
 FROM collective WHERE wait_end_ns >= wait_begin_ns GROUP BY ALL ORDER BY ALL;
 
 -- name: host_waits_partial
-SELECT group_id, op, log_bucket(host_wait_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations FROM part_times WHERE host_wait_ns IS NOT NULL GROUP BY ALL;
+SELECT * FROM part_host_waits;
 
 -- name: host_waits_merge
 SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operations FROM partial_communication_host_waits GROUP BY ALL ORDER BY ALL;
@@ -87,7 +87,7 @@ FROM matched_operation m JOIN arrival a ON a.incarnation = m.incarnation AND a.g
 GROUP BY ALL ORDER BY ALL;
 
 -- name: arrival_waits_partial
-SELECT group_id, op, log_bucket(wait_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations FROM part_matched_wait GROUP BY ALL;
+SELECT * FROM part_arrival_waits;
 
 -- name: arrival_waits_merge
 SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operations FROM (

@@ -39,17 +39,21 @@ class Union:
 
 
 def union(begins: Ints, ends: Ints) -> Union:
-    """The union of intervals in any order. Example: [0, 3), [2, 4), [6, 7) are [0, 4), [6, 7)."""
-    if len(begins) > 1 and np.any(begins[1:] < begins[:-1]):
-        order = np.argsort(begins, kind="stable")
-        begins, ends = begins[order], ends[order]
-    reach = np.maximum.accumulate(ends) if len(ends) else ends
-    is_first = np.ones(len(begins), np.bool_)
-    is_first[1:] = begins[1:] > reach[:-1]
-    heads = np.flatnonzero(is_first)
-    starts, stops = begins[heads], reach[np.append(heads[1:] - 1, len(reach) - 1)] if len(heads) else ends
-    before = np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.int64)
+    """The union of intervals in any order. Example: [0, 3), [2, 4), [6, 7) are [0, 4), [6, 7).
+
+    A gap is where as many have ended as begun, so begins and ends are each sorted by themselves: they nearly are.
+    """
+    begins, ends = _sorted(begins), _sorted(ends)
+    gaps = np.flatnonzero(begins[1:] > ends[:-1])
+    starts = np.concatenate([begins[:1], begins[gaps + 1]])
+    stops = np.concatenate([ends[gaps], ends[-1:]])
+    before = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(stops - starts, out=before[1:])
     return Union(starts, stops, before)
+
+
+def _sorted(values: Ints) -> Ints:
+    return np.sort(values, kind="stable") if (values[1:] < values[:-1]).any() else values
 
 
 def both(first: Union, second: Union) -> Union:

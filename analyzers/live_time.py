@@ -7,11 +7,11 @@ operations are only looked up at their edges. About 60 ns an operation.
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from .columns import NULL, Columns, Flags
 from .intervals import Ints, Union, both, segments, union
-from .part import NULL, Columns, Part
+from .part import Part
 from .relations import COLUMNS
 
 WORK: Final = ("forward", "backward", "optimizer")
@@ -39,8 +39,9 @@ def offer_live(part: Part) -> None:
     )
     spans = part.columns("span", COLUMNS["part_live"]["span"])
     rows = part.columns("collective", COLUMNS["part_live"]["collective"])
-    whole, work = _unions(steps, "start_ns", "end_ns"), _unions(spans, "start_ns", "end_ns", _is_work(spans))
-    of = {kind: _unions(rows, *names) for kind, names in _INTERVALS.items()}
+    whole = _unions(steps, steps.numbers["start_ns"], steps.numbers["end_ns"])
+    work = _unions(spans, spans.numbers["start_ns"], spans.numbers["end_ns"], _is_work(spans))
+    of = {kind: _unions(rows, rows.numbers[begin], rows.numbers[end]) for kind, (begin, end) in _INTERVALS.items()}
     about = _ranks(steps)
     found = []
     for key, step in whole.items():
@@ -61,30 +62,32 @@ def _times(
 ) -> dict[str, int | None]:
     """By name. Waits are part of neither compute nor overlap; what is not there at all is None."""
     working = both(step, work)
-    waiting, worked_in_waits = wait.within(step), wait.within(working)
-    talking_in_waits = both(operation, wait).within(working) if len(working.begins) else 0
+    waiting, worked_in_waits, worked_in_operations = (
+        wait.within(step), wait.within(working), operation.within(working)
+    )  # fmt: skip
+    either = union(np.concatenate([operation.begins, wait.begins]), np.concatenate([operation.ends, wait.ends]))
+    talking_in_waits = worked_in_operations + worked_in_waits - either.within(working)
     return {
         "span_ns": step.length or None, "compute_ns": working.length - worked_in_waits,
         "communication_ns": operation.within(step), "wait_ns": waiting,
-        "overlap_ns": operation.within(working) - talking_in_waits,
+        "overlap_ns": worked_in_operations - talking_in_waits,
         "other_ns": step.length - working.length - (waiting - worked_in_waits),
         "stall_ns": stall.within(step) or None, "device_ns": device.within(step) or None,
     }  # fmt: skip
 
 
-def _is_work(spans: Columns) -> npt.NDArray[np.bool_]:
-    return np.isin(spans.codes["kind"], [code for code, text in enumerate(spans.texts["kind"]) if text in WORK])
+def _is_work(spans: Columns) -> Flags:
+    return spans.is_any("kind", WORK)
 
 
-def _unions(rows: Columns, begin: str, end: str, chosen: npt.NDArray[np.bool_] | None = None) -> dict[_Key, Union]:
+def _unions(rows: Columns, begins: Ints, ends: Ints, chosen: Flags | None = None) -> dict[_Key, Union]:
     """The union of the intervals of each incarnation and process."""
-    begins, ends = rows.numbers[begin], rows.numbers[end]
     is_there = (begins != NULL) & (ends >= begins)
     if chosen is not None:
         is_there &= chosen
     if not is_there.any():
         return {}
-    codes, pairs = rows.processes()
+    codes, pairs = rows.processes
     if not is_there.all():
         codes, begins, ends = codes[is_there], begins[is_there], ends[is_there]
     runs = segments(codes)
@@ -97,7 +100,7 @@ def _unions(rows: Columns, begin: str, end: str, chosen: npt.NDArray[np.bool_] |
 
 def _ranks(steps: Columns) -> dict[_Key, tuple[int | None, int]]:
     """Rank and number of counted steps of each process."""
-    codes, pairs = steps.processes()
+    codes, pairs = steps.processes
     ranks = steps.numbers["rank"]
     return {
         _key(pairs[code]): (None if ranks[low] == NULL else int(ranks[low]), high - low)

@@ -9,18 +9,17 @@ About 40 ns a row beside reading it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from .bucket_counts import bucket_counts
+from .columns import NULL, Columns, Flags, coded_text, nullable
 from .intervals import Ints, segments
-from .part import NULL, Columns, Part
+from .part import Part
 from .relations import COLUMNS
-from .sequence_gaps import stable_order
 from .statements import statement
 
 TOGETHER: Final = (
@@ -29,7 +28,7 @@ TOGETHER: Final = (
     "reduce_scatter_coalesced", "reduce_scatter_tensor_coalesced",
 )  # fmt: skip
 """Operations after which all members go on together; the same list as in `derived.sql`."""
-Flags = npt.NDArray[np.bool_]
+_Bounds = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +74,22 @@ class _Matched:
 
 
 def offer_matched(part: Part) -> None:
-    """part_matched (one row an operation), part_matched_wait (one for each of its ranks), part_unmatched_arrival."""
-    columns = _read(part)
+    """part_matched (one row an operation), part_arrival_waits (how many of its ranks waited how long), and
+    part_unmatched_arrival.
+    """
+    rows = _read(part)
     hosts, names = _hosts(part)
-    process, pairs = columns.processes()
-    lane = process * max(1, len(columns.texts["group_id"])) + columns.codes["group_id"]
-    can = _can_be_matched(columns)
-    lanes = _lanes(part, columns, pairs, hosts, names, np.bincount(lane[can], minlength=1))
-    rows = _ordered(columns, lane, can & lanes.is_wanted[np.minimum(lane, len(lanes.is_wanted) - 1)])
-    together = np.array([text in TOGETHER for text in columns.texts["op"]] + [False], np.bool_)
+    can = _can_be_matched(rows)
+    lanes = _lanes(part, rows, hosts, names, can)
+    ordered = _ordered(rows, can & lanes.is_wanted[rows.lanes])
+    together = np.array([text in TOGETHER for text in rows.texts["op"]] + [False], np.bool_)
+    first = (part.task.bounds.window or (None, None))[0]
     found, rest = [], []
-    for own in _by_group(rows, lanes, part.task.bounds.window):
-        matched, others = _match(own.take(together[own.op]), lanes)
+    for bounds in _by_group(ordered, lanes):
+        matched, others = _match(ordered, bounds, lanes, together, first)
         found += matched
-        rest += [others] if lanes.is_open[own.lane[0]] else []
-    _offer(part, columns, names, lanes, found, rest)
+        rest += [others] if others is not None and lanes.is_open[ordered.lane[bounds[0][0]]] else []
+    _offer(part, rows, names, lanes, found, rest)
 
 
 def _read(part: Part) -> Columns:
@@ -109,90 +109,94 @@ def _hosts(part: Part) -> tuple[dict[int, int], list[str]]:
     return {int(proc): codes[str(boot_id)] for proc, boot_id in rows}, names
 
 
-def _can_be_matched(columns: Columns) -> Flags:
+def _can_be_matched(rows: Columns) -> Flags:
     """Rows of collectives that have a group, a number and a time of issue."""
-    op, texts = columns.codes["op"], columns.texts["op"]
-    is_collective = np.array([text not in ("send", "recv") for text in texts] + [False], np.bool_)
-    found: Flags = is_collective[op] & (columns.codes["group_id"] >= 0)
-    found &= (columns.numbers["seq"] != NULL) & (columns.numbers["issued_ns"] != NULL)
-    return found
+    found = ~rows.is_any("op", ("send", "recv")) & (rows.codes["op"] >= 0) & (rows.codes["group_id"] >= 0)
+    return found & (rows.numbers["seq"] != NULL) & (rows.numbers["issued_ns"] != NULL)
 
 
-def _lanes(
-    part: Part, columns: Columns, pairs: Ints, hosts: dict[int, int], names: list[str], num_rows: Ints
-) -> _Lanes:
-    groups = columns.texts["group_id"]
+def _lanes(part: Part, rows: Columns, hosts: dict[int, int], names: list[str], can: Flags) -> _Lanes:
+    groups, pairs = rows.texts["group_id"], rows.processes[1]
     sizes = dict(part.rows("SELECT group_id, max(size) FROM process_group GROUP BY group_id"))
+    num_rows = np.bincount(rows.lanes if can.all() else rows.lanes[can], minlength=len(pairs) * rows.num_groups)
     code = np.arange(len(num_rows))
-    group, process = code % max(1, len(groups)), code // max(1, len(groups))
-    of_process = np.array([hosts.get(int(proc), -1) for _, proc in pairs] or [-1], np.int64)
-    host, incarnation = of_process[process], (pairs[:, 0] if len(pairs) else np.zeros(1, np.int64))[process]
-    size = np.array([sizes.get(text) or 0 for text in groups] or [0], np.int64)[group]
+    process, group = code // rows.num_groups, code % rows.num_groups - 1
+    incarnation, proc = pairs[process, 0], pairs[process, 1]
+    host = np.array([hosts.get(int(one), -1) for one in pairs[:, 1]], np.int64)[process]
+    size = np.array([0] + [sizes.get(text) or 0 for text in groups], np.int64)[group + 1]
     shared = np.array([name in part.task.shared_hosts for name in names] + [False], np.bool_)
-    team = group + (incarnation - incarnation.min(initial=0)) * max(1, len(groups))
+    team = code % rows.num_groups + (incarnation - incarnation.min(initial=0)) * rows.num_groups
     here = np.bincount(team, weights=num_rows > 0)[team]
     is_open = np.bincount(team, weights=shared[host] & (num_rows > 0))[team] > 0
-    proc = (pairs[:, 1] if len(pairs) else np.zeros(1, np.int64))[process]
     return _Lanes(proc, incarnation, group, host, size, is_open, (size > 0) & ((here >= size) | is_open))
 
 
-def _ordered(columns: Columns, lane: Ints, chosen: Flags) -> _Rows:
+def _ordered(rows: Columns, chosen: Flags) -> _Rows:
     """The chosen rows in order, with their arrivals."""
-    index = np.flatnonzero(chosen)
-    order = index[stable_order(lane[index])]
-    lane, seq = lane[order], columns.numbers["seq"][order]
+    order = rows.by_lane if chosen.all() else rows.by_lane[chosen[rows.by_lane]]
+    lane, seq = rows.lanes[order], rows.numbers["seq"][order]
     is_same = lane[1:] == lane[:-1]
     if np.any(is_same & (seq[1:] <= seq[:-1])):
-        again = np.lexsort((columns.numbers["record"][order], seq, lane))
+        again = np.lexsort((rows.numbers["record"][order], seq, lane))
         order, lane, seq = order[again], lane[again], seq[again]
         is_same = lane[1:] == lane[:-1]
-    arrival, completed = columns.numbers["issued_ns"][order], columns.numbers["completed_ns"][order]
+    arrival, completed = rows.numbers["issued_ns"][order], rows.numbers["completed_ns"][order]
     np.maximum(arrival[1:], completed[:-1], out=arrival[1:], where=is_same)
-    return _Rows(lane, columns.codes["op"][order], seq, arrival, completed)
+    return _Rows(lane, rows.codes["op"][order], seq, arrival, completed)
 
 
-def _by_group(rows: _Rows, lanes: _Lanes, window: tuple[int | None, int | None] | None) -> Iterator[_Rows]:
-    """The rows of each group and incarnation, in the order of (lane, seq), without those carried over."""
-    if window is not None and window[0] is not None:
-        rows = rows.take(rows.seq >= window[0])
-    teams: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+def _by_group(rows: _Rows, lanes: _Lanes) -> list[list[_Bounds]]:
+    """The lanes of each group and incarnation: first row and the row after the last of each."""
+    teams: dict[tuple[int, int], list[_Bounds]] = defaultdict(list)
     for lane, low, high in segments(rows.lane):
         teams[int(lanes.incarnation[lane]), int(lanes.group[lane])].append((low, high))
-    for bounds in teams.values():
-        yield rows.take(np.concatenate([np.arange(low, high) for low, high in bounds]))
+    return list(teams.values())
 
 
-def _match(rows: _Rows, lanes: _Lanes) -> tuple[list[_Matched], _Rows]:
-    """What of one group is whole here, and the rows of what is not."""
-    if not len(rows.seq):
-        return [], rows
-    size, bounds = int(lanes.size[rows.lane[0]]), segments(rows.lane)
-    num = len(rows.seq) // size
-    if len(bounds) == size and num * size == len(rows.seq):
-        seq, op = rows.seq.reshape(size, num), rows.op.reshape(size, num)
-        is_alike = all(high - low == num for _, low, high in bounds) and (seq == seq[0]).all() and (op == op[0]).all()
-        if is_alike and (seq[0, 1:] > seq[0, :-1]).all():
-            return _whole(rows, lanes, np.arange(num * size).reshape(size, num)), rows.take(np.zeros(0, np.int64))
-    order = np.lexsort((rows.lane, rows.seq, rows.op))
-    rows = rows.take(order)
+def _match(
+    rows: _Rows, bounds: list[_Bounds], lanes: _Lanes, together: Flags, first: int | None
+) -> tuple[list[_Matched], _Rows | None]:
+    """What of one group is whole here, and the rows of what is not. first: rows before it are only carried over."""
+    size = int(lanes.size[rows.lane[bounds[0][0]]])
+    if first is None and _is_alike(rows, bounds, size, together):
+        members = np.array([low for low, _ in bounds])
+        places = members[:, None] + np.arange(bounds[0][1] - bounds[0][0])
+        return _whole(rows, lanes, places, lanes.host[rows.lane[members]][:, None]), None
+    index = np.concatenate([np.arange(low, high) for low, high in bounds])
+    chosen = together[rows.op[index]]
+    rows = rows.take(index[chosen if first is None else chosen & (rows.seq[index] >= first)])
+    rows = rows.take(np.lexsort((rows.lane, rows.seq, rows.op)))
     key = np.cumsum(np.concatenate([[0], (rows.seq[1:] != rows.seq[:-1]) | (rows.op[1:] != rows.op[:-1])]))
-    runs = np.array([(low, high) for _, low, high in segments(key)], np.int64).reshape(-1, 2)
+    runs = np.array([(low, high) for _, low, high in segments(key[: len(rows.seq)])], np.int64).reshape(-1, 2)
     is_full = runs[:, 1] - runs[:, 0] == size
     places = runs[is_full, 0][None, :] + np.arange(size)[:, None]
     is_apart = (rows.lane[places[1:]] != rows.lane[places[:-1]]).all(axis=0)
     is_short = np.repeat(runs[:, 1] - runs[:, 0] < size, runs[:, 1] - runs[:, 0])
-    return _whole(rows, lanes, places[:, is_apart]), rows.take(is_short)
+    places = places[:, is_apart]
+    return _whole(rows, lanes, places, lanes.host[rows.lane[places]]), rows.take(is_short)
 
 
-def _whole(rows: _Rows, lanes: _Lanes, places: Ints) -> list[_Matched]:
+def _is_alike(rows: _Rows, bounds: list[_Bounds], size: int, together: Flags) -> bool:
+    """All members have the same numbers and operations in the same order."""
+    (low, high), num = bounds[0], len(bounds)
+    if num != size or any(end - start != high - low for start, end in bounds) or not together[rows.op[low:high]].all():
+        return False
+    seq, op = rows.seq[low:high], rows.op[low:high]
+    return bool((seq[1:] > seq[:-1]).all()) and all(
+        np.array_equal(rows.seq[start:end], seq) and np.array_equal(rows.op[start:end], op) for start, end in bounds[1:]
+    )
+
+
+def _whole(rows: _Rows, lanes: _Lanes, places: Ints, host: Ints) -> list[_Matched]:
     """The operations whose rows stand at places[member, operation], if all are complete and on one host."""
-    host, completed = lanes.host[rows.lane[places]], rows.completed[places]
+    completed = rows.completed[places]
     good = (completed != NULL).all(axis=0) & (host == host[0]).all(axis=0) & (host[0] >= 0)
     if not good.any():
         return []
-    places = places[:, good]
+    if not good.all():
+        places, completed = places[:, good], completed[:, good]
     first, lane = places[0], rows.lane[places[0, 0]]
-    middle = np.partition(np.ascontiguousarray(completed[:, good].T), (len(places) - 1) // 2, axis=1)
+    middle = np.partition(np.ascontiguousarray(completed.T), (len(places) - 1) // 2, axis=1)
     return [_Matched(
         int(lanes.incarnation[lane]), int(lanes.group[lane]), rows.op[first], rows.seq[first],
         rows.arrival[places], middle[:, (len(places) - 1) // 2],
@@ -200,36 +204,33 @@ def _whole(rows: _Rows, lanes: _Lanes, places: Ints) -> list[_Matched]:
 
 
 def _offer(
-    part: Part, columns: Columns, names: list[str], lanes: _Lanes, found: list[_Matched], rest: list[_Rows]
+    part: Part, rows: Columns, names: list[str], lanes: _Lanes, found: list[_Matched], rest: list[_Rows]
 ) -> None:
-    group, op = (pa.array(columns.texts[name], pa.string()) for name in ("group_id", "op"))
-
-    def text(codes: list[Ints], texts: pa.Array) -> pa.Array:
-        whole = np.concatenate([np.zeros(0, np.int64), *codes]).astype(np.int32)
-        return pa.DictionaryArray.from_arrays(pa.array(whole, mask=whole < 0), texts)
-
-    def number(values: list[Ints]) -> pa.Array:
-        whole = np.concatenate([np.zeros(0, np.int64), *values])
-        return pa.array(whole, pa.int64(), mask=whole == NULL)
-
+    groups, ops = rows.texts["group_id"], rows.texts["op"]
     lasts = [item.arrivals.max(axis=0) for item in found]
     part.offer("part_matched", pa.table({
-        "incarnation": number([np.full(len(item.seq), item.incarnation) for item in found]),
-        "group_id": text([np.full(len(item.seq), item.group) for item in found], group),
-        "op": text([item.op for item in found], op), "seq": number([item.seq for item in found]),
-        "last_ns": number(lasts), "first_ns": number([item.arrivals.min(axis=0) for item in found]),
-        "completed_ns": number([item.completed for item in found]),
+        "incarnation": nullable(_joined([np.full(len(item.seq), item.incarnation) for item in found])),
+        "group_id": coded_text(_joined([np.full(len(item.seq), item.group) for item in found]), groups),
+        "op": coded_text(_joined([item.op for item in found]), ops),
+        "seq": nullable(_joined([item.seq for item in found])), "last_ns": nullable(_joined(lasts)),
+        "first_ns": nullable(_joined([item.arrivals.min(axis=0) for item in found])),
+        "completed_ns": nullable(_joined([item.completed for item in found])),
     }))  # fmt: skip
-    part.offer("part_matched_wait", pa.table({
-        "group_id": text([np.full(item.arrivals.size, item.group) for item in found], group),
-        "op": text([np.tile(item.op, len(item.arrivals)) for item in found], op),
-        "wait_ns": number([(last - item.arrivals).reshape(-1) for item, last in zip(found, lasts, strict=True)]),
-    }))  # fmt: skip
+    waits = [(last - item.arrivals).reshape(-1) for item, last in zip(found, lasts, strict=True)]
+    codes = (_joined([np.full(item.arrivals.size, item.group) for item in found]),
+             _joined([np.tile(item.op, len(item.arrivals)) for item in found]))  # fmt: skip
+    part.offer("part_arrival_waits", bucket_counts(rows, codes, _joined(waits)))
     part.offer("part_unmatched_arrival", pa.table({
-        "incarnation": number([lanes.incarnation[item.lane] for item in rest]),
-        "group_id": text([lanes.group[item.lane] for item in rest], group),
-        "op": text([item.op for item in rest], op), "seq": number([item.seq for item in rest]),
-        "proc": number([lanes.proc[item.lane] for item in rest]), "arrival_ns": number([item.arrival for item in rest]),
-        "boot_id": text([lanes.host[item.lane] for item in rest], pa.array(names, pa.string())),
-        "completed_ns": number([item.completed for item in rest]),
+        "incarnation": nullable(_joined([lanes.incarnation[item.lane] for item in rest])),
+        "group_id": coded_text(_joined([lanes.group[item.lane] for item in rest]), groups),
+        "op": coded_text(_joined([item.op for item in rest]), ops),
+        "seq": nullable(_joined([item.seq for item in rest])),
+        "proc": nullable(_joined([lanes.proc[item.lane] for item in rest])),
+        "arrival_ns": nullable(_joined([item.arrival for item in rest])),
+        "boot_id": coded_text(_joined([lanes.host[item.lane] for item in rest]), names),
+        "completed_ns": nullable(_joined([item.completed for item in rest])),
     }))  # fmt: skip
+
+
+def _joined(values: list[Ints]) -> Ints:
+    return np.concatenate([np.zeros(0, np.int64), *values])

@@ -1,66 +1,26 @@
 """One part of a run, open: the same views as a run has, over some of its files, and columns of them as numpy arrays.
 
-Sealed partitions that consist of one file, nearly all of a finished run, are read straight into arrays (about 10 ns a
-value); others through the view, which leaves superseded rows out. Arrays have no nulls: NULL stands for none.
+Sealed partitions that consist of one file, nearly all of a finished run, are read straight into arrays; others through
+the view, which leaves superseded rows out.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
-from rankscope.schema.arrow import arrow_schema
 
 from .buckets import BUCKET_MACRO
+from .columns import Columns, Flags
 from .intervals import Ints, segments
-from .listing import Listing, RunFile
+from .listing import Listing
 from .parts import LARGE, READ, Task
+from .read_columns import as_columns, read_columns
 from .statements import derived_views
 from .unsealed import Unsealed
 from .views import crowded, make_views
-
-NULL: Final = int(np.iinfo(np.int64).min)
-"""Stands for null in an array of numbers; below every number that occurs."""
-
-OFTEN_NULL: Final = frozenset(
-    {"src", "dst", "tag", "device_start_ns", "device_end_ns", "wait_device_start_ns", "wait_device_end_ns"}
-)
-"""Numbers that whole files may lack: only of these the statistics are looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Rows as arrays. numbers: by column; codes: of text columns, indices into `texts`, -1 for null."""
-
-    num_rows: int
-    numbers: dict[str, Ints]
-    codes: dict[str, Ints]
-    texts: dict[str, list[str]]
-
-    def has(self, names: Sequence[str]) -> bool:
-        """All of `names` are there."""
-        return all(name in self.numbers or name in self.codes for name in names)
-
-    def processes(self) -> tuple[Ints, Ints]:
-        """(code of each row's process and incarnation, [[incarnation, proc] by code]).
-
-        Rows come in runs of one process, so only the heads of the runs are compared.
-        """
-        proc, incarnation = self.numbers["proc"], self.numbers["incarnation"]
-        changes = np.flatnonzero((proc[1:] != proc[:-1]) | (incarnation[1:] != incarnation[:-1])) + 1
-        heads = np.concatenate([[0], changes]).astype(np.int64)[: max(1, self.num_rows)]
-        if not self.num_rows:
-            return np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
-        pairs, codes = np.unique(np.stack([incarnation[heads], proc[heads]], axis=1), axis=0, return_inverse=True)
-        lengths = np.diff(np.append(heads, self.num_rows))
-        return np.repeat(codes.reshape(-1).astype(np.int64), lengths), pairs
 
 
 class Part:
@@ -107,32 +67,29 @@ class Part:
     def _read(self, table: str, names: Sequence[str]) -> Columns:
         files = [item for item in self.task.sealed if item.table == table]
         is_plain = self.task.bounds.procs is None and self.task.bounds.window is None
-        if is_plain and not crowded(files, self.task.facts.get(table, {})) and not self.task.facts.get(table):
-            pieces = [_read(self.task, item, names) for item in files]
-            if pieces:
-                return _columns(pa.concat_tables(pieces))
+        if files and is_plain and not crowded(files, self.task.facts.get(table, {})) and not self.task.facts.get(table):
+            return read_columns(self.task.place, files, names)
         return self.selected(f"SELECT incarnation, {', '.join(names)} FROM {table}")
 
     def selected(self, sql: str) -> Columns:
         """The rows of a statement over the part as arrays; process and incarnation among them."""
-        return _columns(self.connection.sql(sql).to_arrow_table())
+        return as_columns(self.connection.sql(sql).to_arrow_table())
 
-    def counted(self, columns: Columns) -> npt.NDArray[np.bool_]:
+    def counted(self, columns: Columns) -> Flags:
         """Which rows, of `columns` with a step, belong to a step that counts."""
-        codes, pairs = columns.processes()
-        known = {(int(incarnation), int(proc)): code for code, (incarnation, proc) in enumerate(pairs)}
-        chosen: dict[int, Ints] = {}
-        for (incarnation, proc), steps in self._counted_steps.items():
-            if (incarnation, proc) in known:
-                chosen[known[incarnation, proc]] = steps
-        found, steps_of_rows = np.zeros(columns.num_rows, np.bool_), columns.numbers["step"]
-        for code, low, high in segments(codes):
-            counted = chosen.get(code)
+        codes, pairs = columns.processes
+        steps = columns.numbers["step"]
+        if not columns.num_rows:
+            return np.zeros(0, np.bool_)
+        heads = np.flatnonzero((codes[1:] != codes[:-1]) | (steps[1:] != steps[:-1])) + 1  # rows come in runs of a step
+        heads = np.concatenate([np.zeros(1, np.int64), heads])
+        found, of_heads = np.zeros(len(heads), np.bool_), steps[heads]
+        for code, low, high in segments(codes[heads]):
+            counted = self._counted_steps.get((int(pairs[code][0]), int(pairs[code][1])))
             if counted is not None:
-                own = steps_of_rows[low:high]
-                place = np.searchsorted(counted, own)
-                found[low:high] = counted[np.minimum(place, len(counted) - 1)] == own
-        return found
+                place = np.searchsorted(counted, of_heads[low:high])
+                found[low:high] = counted[np.minimum(place, len(counted) - 1)] == of_heads[low:high]
+        return np.repeat(found, np.diff(np.append(heads, columns.num_rows)))
 
     @cached_property
     def _counted_steps(self) -> dict[tuple[int, int], Ints]:
@@ -141,7 +98,7 @@ class Part:
             "SELECT DISTINCT incarnation, proc, step FROM counted_step ORDER BY incarnation, proc, step"
         ).fetchnumpy()
         incarnations, procs, steps = (np.asarray(rows[name], np.int64) for name in ("incarnation", "proc", "step"))
-        heads = Columns(len(steps), {"incarnation": incarnations, "proc": procs}, {}, {}).processes()[0]
+        heads = Columns(len(steps), {"incarnation": incarnations, "proc": procs}, {}, {}).processes[0]
         return {(int(incarnations[low]), int(procs[low])): steps[low:high] for _, low, high in segments(heads)}
 
     def offer(self, name: str, rows: pa.Table) -> None:
@@ -177,55 +134,3 @@ def _between(column: str, bounds: tuple[int | None, int | None] | None) -> list[
         return []
     low, high = bounds
     return [*([f"{column} >= {low}"] if low is not None else []), *([f"{column} < {high}"] if high is not None else [])]
-
-
-def _read(task: Task, item: RunFile, names: Sequence[str]) -> pa.Table:
-    """Columns that a file of an older minor version lacks are null."""
-    with task.place.filesystem.open_input_file(item.path) as source:
-        file = pq.ParquetFile(source)
-        there = [name for name in names if name in item.columns and not (name in OFTEN_NULL and _is_null(file, name))]
-        rows = file.read(columns=there, use_threads=False)
-    types = pa.schema([arrow_schema(item.table).field(name).remove_metadata().with_nullable(True) for name in names])
-    for name in names:
-        if name not in there:
-            rows = rows.append_column(name, pa.nulls(rows.num_rows, types.field(name).type))
-    rows = rows.select(list(names)).cast(types)
-    incarnation = pa.array(np.full(rows.num_rows, item.incarnation, np.int64))
-    return rows.append_column("incarnation", incarnation).replace_schema_metadata(None)
-
-
-def _is_null(file: pq.ParquetFile, name: str) -> bool:
-    """The statistics of the file tell that the column holds nothing: it need not be decoded."""
-    footer = file.metadata
-    index = footer.schema.names.index(name)
-    for group in range(footer.num_row_groups):
-        column = footer.row_group(group).column(index)
-        if column.statistics is None or column.statistics.null_count != column.num_values:
-            return False
-    return True
-
-
-def _columns(rows: pa.Table) -> Columns:
-    numbers, codes, texts = {}, {}, {}
-    for name in rows.column_names:
-        column = rows.column(name)
-        if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
-            codes[name], texts[name] = _codes(column)
-        else:
-            if column.null_count == rows.num_rows:
-                numbers[name] = np.full(rows.num_rows, NULL, np.int64)
-                continue
-            if column.null_count:
-                column = pc.fill_null(column.cast(pa.int64()), pa.scalar(NULL, pa.int64()))
-            numbers[name] = column.to_numpy().astype(np.int64, copy=False)
-    return Columns(rows.num_rows, numbers, codes, texts)
-
-
-def _codes(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    whole = column.unify_dictionaries().combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):  # no chunk at all
-        return np.zeros(0, np.int64), []
-    indices = whole.indices.fill_null(-1) if whole.null_count else whole.indices
-    return indices.to_numpy(zero_copy_only=False).astype(np.int64), whole.dictionary.to_pylist()

@@ -5,7 +5,7 @@ from typing import Final
 from .partials import Partial
 
 _ANALYZER: Final = "profile"
-COLLECTIVES: Final = Partial(_ANALYZER, "collectives")
+COLLECTIVES: Final = Partial(_ANALYZER, "collectives_partial", relations=("part_profile",))
 """partial_profile_collectives: by incarnation, process, rank, group, operation and tier."""
 SPANS: Final = Partial(_ANALYZER, "spans", tables=("span",))
 """partial_profile_spans: by incarnation, process and kind."""

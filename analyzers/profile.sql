@@ -18,6 +18,9 @@ SELECT incarnation, proc, rank, group_id, op, tier, CAST(count(*) AS BIGINT) AS 
     min(issued_ns) AS first_ns, max(coalesce(completed_ns, issued_ns)) AS last_ns, max(greatest(issued_ns, completed_ns)) AS last_moment_ns
 FROM collective GROUP BY incarnation, proc, rank, group_id, op, tier;
 
+-- name: collectives_partial
+SELECT * FROM part_profile;
+
 -- name: spans
 -- The spans of each process, by kind.
 SELECT incarnation, proc, kind, CAST(count(*) FILTER (WHERE end_ns >= start_ns) AS BIGINT) AS num_closed,

@@ -22,6 +22,12 @@ def _gaps(part: Part) -> None:
     offer_gaps(part)
 
 
+def _profile(part: Part) -> None:
+    from .profile_part import offer_profile
+
+    offer_profile(part)
+
+
 def _waits(part: Part) -> None:
     from .unions import offer_waits
 
@@ -34,10 +40,10 @@ def _phases(part: Part) -> None:
     offer_phases(part)
 
 
-def _times(part: Part) -> None:
-    from .unions import offer_times
+def _durations(part: Part) -> None:
+    from .unions import offer_durations
 
-    offer_times(part)
+    offer_durations(part)
 
 
 def _live(part: Part) -> None:
@@ -51,8 +57,14 @@ COLUMNS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "part_gaps": {"collective": ("proc", "group_id", "seq", "src", "dst", "tag", "tier")},
     "part_waits": {"collective": ("proc", "step", "wait_begin_ns", "wait_end_ns")},
     "part_phases": {"span": ("proc", "rank", "step", "kind", "name", "start_ns", "end_ns")},
-    "part_times": {
+    "part_durations": {
         "collective": ("group_id", "op", "issued_ns", "completed_ns", "wait_begin_ns", "wait_end_ns"),
+    },
+    "part_profile": {
+        "collective": (
+            "proc", "rank", "record", "group_id", "op", "seq", "src", "dst", "tier", "state", "phase", "timing_source",
+            "bytes_in", "issued_ns", "completed_ns", "wait_begin_ns", "wait_end_ns",
+        ),
     },
     "part_live": {
         "collective": (
@@ -69,7 +81,8 @@ RELATIONS: Final[dict[str, Callable[[Part], None]]] = {
     "part_waits": _waits,
     "part_phases": _phases,
     "part_live": _live,
-    "part_times": _times,
+    "part_durations": _durations,
+    "part_profile": _profile,
 }
 """By the first of the relations that the function offers."""
 

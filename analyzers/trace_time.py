@@ -1,17 +1,15 @@
 """Where the time of each rank's devices went, straight from the activities of traces: no run is written or opened.
 
-The same division as `time.sql` makes, in whole nanoseconds, by the same sweep: edges in order, running counts of each
-class, each piece between two edges given to the classes active in it. Cost: a sort of the edges; 26,000 activities take
-10 ms. The numbers are equal to those of the imported run, which a test compares.
+The same division as `time.sql` makes, in whole nanoseconds, by lengths of unions (K, C, M: compute, communication,
+copies; all: everything): overlap = K + C - (K u C), exposed communication = (K u C) - K, exposed copies =
+(K u C u M) - (K u C), other = all - (K u C u M), idle = span - all. Cost: a sort and one pass; 22,000 activities take
+15 ms, which is why nothing is loaded for it. The numbers are equal to those of the imported run, which a test compares.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
 
 from rankscope.schema.catalogue import CATALOGUE
 from rankscope.schema.measurement import Measurement, Provenance
@@ -20,8 +18,6 @@ from rankscope.schema.version import ONTOLOGY_VERSION
 from .own_version import own_version
 from .timeline import ANALYZER, DEVICE_WINDOW, NameTime, Times, device_timelines, suspects_of
 
-Numbers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 COMPUTE, COMMUNICATION, COPY, OTHER = range(4)
 CLASSES: Final = {"compute": COMPUTE, "communication": COMMUNICATION, "copy": COPY}
 """The classes of kernels that have a part of their own; all others are `OTHER`."""
@@ -36,10 +32,10 @@ class DeviceActivities:
     """
 
     rank: int
-    start: Numbers
-    end: Numbers
-    device: Numbers
-    kind: Numbers
+    start: Sequence[int]
+    end: Sequence[int]
+    device: Sequence[int]
+    kind: Sequence[int]
     names: Sequence[tuple[str, str]]
 
 
@@ -75,37 +71,38 @@ def trace_times(told: TraceEvidence, found: Iterable[DeviceActivities]) -> Times
     return Times(device_timelines(told, rows), names, suspects_of(names), "" if rows else _NOTHING)
 
 
-def _rows(rank: int, pieces: list[DeviceActivities]) -> Iterable[tuple[Any, ...]]:
-    start, end, device = (
-        np.concatenate([getattr(item, name) for item in pieces]) for name in ("start", "end", "device")
-    )
-    classes = np.concatenate([_classes(item) for item in pieces])
-    labels = {number: f"device {number}" if number >= 0 else "" for number in set(device.tolist())}
+def _rows(rank: int, pieces: list[DeviceActivities]) -> Iterator[tuple[Any, ...]]:
+    by_device: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for item in pieces:
+        classes = [CLASSES.get(kernel_class, OTHER) for kernel_class, _ in item.names]
+        activities = zip(item.start, item.end, map(classes.__getitem__, item.kind), strict=True)
+        if len(devices := set(item.device)) == 1:
+            by_device[devices.pop()] += activities
+            continue
+        for device, activity in zip(item.device, activities, strict=True):
+            by_device[device].append(activity)
+    labels = {number: f"device {number}" if number >= 0 else "" for number in by_device}
     for number, label in sorted(labels.items(), key=lambda pair: pair[1]):
-        mine = device == number
-        yield 0, rank, label, *_parts(start[mine], end[mine], classes[mine]), int(mine.sum())
+        yield 0, rank, label, *_parts(by_device[number]), len(by_device[number])
 
 
-def _classes(item: DeviceActivities) -> Numbers:
-    numbers = np.array([CLASSES.get(kernel_class, OTHER) for kernel_class, _ in item.names], np.int64)
-    return numbers[item.kind] if len(numbers) else item.kind
-
-
-def _parts(start: Numbers, end: Numbers, classes: Numbers) -> tuple[int, ...]:
+def _parts(activities: list[tuple[int, int, int]]) -> tuple[int, ...]:
     """Span, compute, communication, copy, overlap, exposed communication, copies and other, idle."""
-    edges = np.concatenate([start, end])
-    order = np.argsort(edges, kind="stable")
-    length = np.diff(edges[order])
-    sign = np.concatenate([np.ones(len(start), np.int64), np.full(len(end), -1, np.int64)])[order]
-    kinds = np.concatenate([classes, classes])[order]
-    k, c, m, o = (np.cumsum(np.where(kinds == kind, sign, 0))[:-1] > 0 for kind in range(4))
-
-    def total(chosen: Mask) -> int:
-        return int(length[chosen].sum())
-
+    activities.sort()
+    first, last = activities[0][0], max(end for _, end, _ in activities)
+    everything = [first, 0]
+    k, c, m, talking, known = ([first, 0] for _ in range(5))
+    belongs = {COMPUTE: (k, talking, known, everything), COMMUNICATION: (c, talking, known, everything),
+               COPY: (m, known, everything), OTHER: (everything,)}  # fmt: skip
+    for start, end, kind in activities:
+        for union in belongs[kind]:
+            if end > (reach := union[0]):
+                union[1] += end - (start if start > reach else reach)
+                union[0] = end
+    compute, communication, copy = k[1], c[1], m[1]
     return (
-        int(length.sum()), total(k), total(c), total(m), total(k & c), total(c & ~k), total(m & ~k & ~c),
-        total(o & ~k & ~c & ~m), total(~k & ~c & ~m & ~o),
+        last - first, compute, communication, copy, compute + communication - talking[1], talking[1] - compute,
+        known[1] - talking[1], everything[1] - known[1], last - first - everything[1],
     )  # fmt: skip
 
 
@@ -120,10 +117,11 @@ def _names(found: Iterable[DeviceActivities]) -> tuple[NameTime, ...]:
 
 
 def _sums(item: DeviceActivities) -> tuple[list[int], list[int]]:
-    num: Numbers = np.bincount(item.kind, minlength=len(item.names))
-    total = np.zeros(len(item.names), np.int64)
-    np.add.at(total, item.kind, item.end - item.start)
-    return num.tolist(), total.tolist()
+    num, total = [0] * len(item.names), [0] * len(item.names)
+    for start, end, kind in zip(item.start, item.end, item.kind, strict=True):
+        num[kind] += 1
+        total[kind] += end - start
+    return num, total
 
 
 def _sorted(nums: Mapping[tuple[str, str], int], totals: Mapping[tuple[str, str], int]) -> list[NameTime]:

@@ -1,4 +1,4 @@
-"""Intervals in a part: their lengths, and unions by process of waits for collectives and of the phases of a step.
+"""Intervals in a part: how many are how long; unions by process of waits for collectives and of a step's phases.
 
 Nested and parallel intervals count each instant once. Rows come in runs of one process and nearly in the order of time,
 so a running maximum of the ends does it; about 20 ns a row.
@@ -7,8 +7,10 @@ so a running maximum of the ends does it; about 20 ns a row.
 import numpy as np
 import pyarrow as pa
 
+from .bucket_counts import bucket_counts
+from .columns import NULL, Flags, difference
 from .intervals import Ints, segments, union
-from .part import NULL, Columns, Part
+from .part import Part
 from .relations import COLUMNS
 
 
@@ -26,15 +28,16 @@ def offer_waits(part: Part) -> None:
     part.offer("part_waits", pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in found], schema))
 
 
-def offer_times(part: Part) -> None:
-    """part_times(group_id, op, duration_ns, host_wait_ns): of every operation; null where it is not known."""
-    rows = part.columns("collective", COLUMNS["part_times"]["collective"])
-    pairs = {"duration_ns": ("issued_ns", "completed_ns"), "host_wait_ns": ("wait_begin_ns", "wait_end_ns")}
-    columns = {name: _text_column(rows, name) for name in ("group_id", "op")}
+def offer_durations(part: Part) -> None:
+    """part_durations and part_host_waits(group_id, op, bucket, num_operations): of every operation that tells it."""
+    rows = part.columns("collective", COLUMNS["part_durations"]["collective"])
+    group, op = rows.codes["group_id"], rows.codes["op"]
+    pairs = {"durations": ("issued_ns", "completed_ns"), "host_waits": ("wait_begin_ns", "wait_end_ns")}
     for name, (begin, end) in pairs.items():
-        begins, ends = rows.numbers[begin], rows.numbers[end]
-        columns[name] = pa.array(ends - begins, pa.int64(), mask=(begins == NULL) | (ends < begins))
-    part.offer("part_times", pa.table(columns))
+        lengths = difference(rows.numbers[begin], rows.numbers[end])
+        chosen = lengths >= 0
+        codes = (group, op) if chosen.all() else (group[chosen], op[chosen])
+        part.offer(f"part_{name}", bucket_counts(rows, codes, lengths if chosen.all() else lengths[chosen]))
 
 
 def offer_phases(part: Part) -> None:
@@ -64,9 +67,7 @@ def offer_phases(part: Part) -> None:
     part.offer("part_phases", pa.Table.from_pylist(found, schema))
 
 
-def _by_code(
-    codes: Ints, chosen: "np.ndarray[tuple[int], np.dtype[np.bool_]]", begins: Ints, ends: Ints
-) -> list[tuple[int, int, int, Ints, Ints]]:
+def _by_code(codes: Ints, chosen: Flags, begins: Ints, ends: Ints) -> list[tuple[int, int, int, Ints, Ints]]:
     """Of the chosen rows, by code: (code, first, after the last, begins, ends)."""
     if not chosen.all():
         codes, begins, ends = codes[chosen], begins[chosen], ends[chosen]
@@ -75,12 +76,6 @@ def _by_code(
         order = np.argsort(codes, kind="stable")
         codes, begins, ends = codes[order], begins[order], ends[order]
     return [(code, low, high, begins[low:high], ends[low:high]) for code, low, high in segments(codes)]
-
-
-def _text_column(rows: Columns, name: str) -> pa.Array:
-    codes = rows.codes[name]
-    texts = pa.array(rows.texts[name], pa.string())
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32), pa.int32(), mask=codes < 0), texts)
 
 
 def _text(texts: list[str], code: int) -> str | None:
