@@ -1,6 +1,8 @@
 """The console script `rankscope`: finds the command, runs it, and turns errors into one line and an exit status.
 
-Status 0: fine; 1: a command with --fail-on-findings found something; 2: bad usage or unreadable input. A command's
+Status 0: fine; 1: a command with --fail-on-findings found something, or a gate stays shut; 2: bad usage, unreadable
+input, output that cannot be written. Who reads only the head of the output gets 0 as well, but 141, as from SIGPIPE,
+where the status would have been a judgement: a gate must not open because nobody reads on. A command's
 module is imported only when it is asked for, and loads pyarrow, duckdb and rich only inside its function, so that help
 is quick.
 """
@@ -8,6 +10,7 @@ is quick.
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
 
@@ -25,7 +28,7 @@ COMMANDS: Final = (
 _MODULES: Final = {"import": "import_"}
 """Where a module cannot have the command's name."""
 ABOUT: Final = "What a distributed training did: which rank, which cause, since when, how sure."
-FOUND, BAD_INPUT, INTERRUPTED = 1, 2, 130
+FOUND, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit status of one command line."""
+    status = 0
     try:
         status = _run(arguments)
         sys.stdout.flush()
@@ -47,10 +51,23 @@ def run(arguments: list[str]) -> int:
     except BadUsage as error:
         return _usage(str(error), arguments)
     except (BrokenPipeError, SystemExit):  # rich leaves by SystemExit when the reader of a pipe has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        _drop_output()
+        return status or (CLOSED_PIPE if _is_judgement(arguments) else 0)
+    except OSError as error:
+        _drop_output()
+        return _one_line(f"{error.filename or 'the output cannot be written'}: {error.strerror or error}")
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _drop_output() -> None:
+    """What is still buffered goes nowhere, so that the interpreter's end does not fail on it."""
+    with suppress(OSError):  # a test's standard output has no number
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_judgement(arguments: list[str]) -> bool:
+    return arguments[:1] == ["check"] or "--fail-on-findings" in arguments
 
 
 def _run(arguments: list[str]) -> int:

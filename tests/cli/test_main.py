@@ -3,9 +3,11 @@
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from command_line import Command
+from run_builder import healthy_run
 
 from rankscope.cli.main import COMMANDS
 
@@ -71,3 +73,36 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     error = first.stderr.read()
     first.stderr.close()
     assert first.wait(60) == 0 and error == b""
+
+
+GATE = """
+[[rule]]
+name = "{name}"
+owner = "team"
+measure = "step.count"
+max = 1
+"""
+
+
+@pytest.mark.parametrize("num_rules", [1, 400])
+def test_a_gate_stays_shut_though_nobody_reads_on(tmp_path: Path, num_rules: int) -> None:
+    """One rule fits into the buffer and fails when it is flushed; 400 fail inside the command."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text("".join(GATE.format(name=f"rule {number}") for number in range(num_rules)))
+    command = ["check", str(healthy_run(tmp_path / "run")), "--policy", str(policy)]
+    program = f"from rankscope.cli.main import main; main({command!r})"
+    gate = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert gate.stdout is not None and gate.stderr is not None
+    gate.stdout.close()
+    error = gate.stderr.read()
+    gate.stderr.close()
+    assert (gate.wait(60), error) == (1 if num_rules == 1 else 141, b"")
+
+
+@pytest.mark.parametrize("command", [["schema", "--markdown"], ["schema", "run"], ["--help"]])
+def test_a_full_disk_is_one_line(command: list[str]) -> None:
+    program = f"from rankscope.cli.main import main; main({command!r})"
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True,
+                             timeout=60, check=False)  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (2, "rankscope: the output cannot be written: No space left on device\n")
