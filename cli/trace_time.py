@@ -101,19 +101,17 @@ def _take(path: str, ranks: "RankMap", work: _Work, is_only: bool) -> None:
 
 
 def _activities(trace: "Trace", rank: int) -> "DeviceActivities":
-    import numpy as np
-
     from rankscope.analyzers.trace_time import DeviceActivities
     from rankscope.schema.kernel_classes import Classes
 
     device, classes = trace.device, Classes()
     names, categories = list(device.names), list(device.categories)
-    pairs = np.array(device.category, np.int64) * len(names) + np.array(device.name, np.int64)
-    distinct, kind = np.unique(pairs, return_inverse=True)
-    told = [(categories[pair // len(names)], names[pair % len(names)]) for pair in distinct.tolist()]
+    told: dict[tuple[int, int], int] = {}
+    kind = [told.setdefault(pair, len(told)) for pair in zip(device.category, device.name, strict=True)]
+    words = [(categories[category], names[name]) for category, name in told]
     return DeviceActivities(
-        rank, np.array(device.start, np.int64), np.array(device.end, np.int64), np.array(device.device, np.int64),
-        kind.astype(np.int64), [(classes.of(category, name), name) for category, name in told],
+        rank, device.start, device.end, device.device, kind,
+        [(classes.of(category, name), name) for category, name in words],
     )  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def test_traces_are_answered_without_a_database() -> None:
         "import sys, json; from rankscope.cli.main import run;"
         "open('a.json', 'w').write(json.dumps({'traceEvents': " + repr(list(EXAMPLE)) + "}));"
         "status = run(['time', 'a.json', '--json']);"
-        "sys.exit(status or ', '.join({'duckdb', 'pyarrow', 'rich', 'torch'} & set(sys.modules)) or 0)"
+        "sys.exit(status or ', '.join({'duckdb', 'numpy', 'pyarrow', 'rich', 'torch'} & set(sys.modules)) or 0)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")

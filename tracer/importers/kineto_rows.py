@@ -19,9 +19,10 @@ from rankscope.schema.kernel_classes import Classes
 from rankscope.schema.paths import hash63
 
 from .kineto_events import Arguments
-from .kineto_trace import Activities, Numbers, Table, Trace, launches
+from .kineto_trace import Activities, Table, Trace, launches
 from .trace_rank import MAX_DIGITS, members_of, whole
 
+Numbers = npt.NDArray[np.int64]
 OPS: Final = {
     "allreduce": "all_reduce", "all_reduce": "all_reduce", "allreduce_coalesced": "all_reduce_coalesced",
     "allgather": "all_gather", "all_gather": "all_gather", "_allgather_base": "all_gather_into_tensor",
@@ -94,7 +95,7 @@ def rows_of(trace: Trace, state: RankState, classes: Classes, groups: dict[str, 
     steps = _Steps(trace.steps, state.num_steps)
     if len(activities):
         is_host = not len(trace.device)
-        launched = launches(trace, np.array(activities.correlation, np.int64))
+        launched = np.array(launches(trace, activities.correlation), np.int64)
         kinds = _host_classes(activities) if is_host else _classes(activities, classes)
         ordinals = steps.of(np.where(launched > 0, launched, np.array(activities.start, np.int64)))
         found["kernel"] = _kernels(activities, kinds, ordinals, state)

@@ -9,12 +9,11 @@ come from profilers that were armed again, pytorch #192021) is left out, counted
 """
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress, repeat
+from operator import add
 from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
 
 from rankscope.schema.kernel_classes import COPY_CATEGORIES, HOST_CATEGORY, KERNEL_CATEGORIES
 
@@ -23,11 +22,12 @@ from .kineto_events import NOTHING_TOLD, Arguments, Damage, Event, Metadata, Tra
 from .kineto_quick import QuickEvent
 from .trace_rank import PARAMETERS, STEP_PREFIX, global_rank, whole
 
-Numbers = npt.NDArray[np.int64]
 MARGIN_NS: Final = 60_000_000_000
 """A device activity this far outside what the host recorded, and further than the trace is long, is not believed."""
 
 _DEVICE, _LAUNCH, _ANNOTATION, _OPERATOR, _TRACE = 1, 2, 3, 4, 5
+_ASKED_FOR: Final = (STEP_PREFIX, PARAMETERS)
+"""Beginnings of the names of those of the host's operators that are looked at."""
 _KINDS: Final = {
     **dict.fromkeys((*KERNEL_CATEGORIES, *COPY_CATEGORIES, "Kernel", "Memcpy", "Memset"), _DEVICE),
     **dict.fromkeys(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "Runtime"), _LAUNCH),
@@ -133,15 +133,10 @@ def read_trace(path: str, progress: Callable[[int], None] = lambda _: None, *, w
     return trace
 
 
-def launches(trace: Trace, correlation: Numbers) -> Numbers:
-    """When each of `correlation` was launched; 0 where that is not known."""
-    known = np.array(trace.launch_correlation, np.int64)
-    order = np.argsort(known, kind="stable")
-    known, times = known[order], np.array(trace.launch_start, np.int64)[order]
-    if not len(known):
-        return np.zeros(len(correlation), np.int64)
-    at = np.minimum(np.searchsorted(known, correlation), len(known) - 1)
-    return np.where((known[at] == correlation) & (correlation > 0), times[at], 0)
+def launches(trace: Trace, correlation: "array[int]") -> "array[int]":
+    """When each of `correlation` was launched; 0 where that is not known. Of several the file's first counts."""
+    known = dict(zip(reversed(trace.launch_correlation), reversed(trace.launch_start), strict=True))
+    return array("q", map(known.get, correlation, repeat(0)))
 
 
 def _read(trace: Trace, progress: Callable[[int], None], take: Callable[[Trace, Event, int], None]) -> None:
@@ -162,21 +157,24 @@ def _take_quickly(trace: Trace, text: bytes | memoryview) -> int:
     """Take a whole chunk; how many events it had. Raises Refused, and has then taken nothing."""
     events = kineto_quick.decode(text)
     chosen: list[list[QuickEvent]] = [[] for _ in range(_TRACE + 1)]
-    add, kinds = [each.append for each in chosen], _KINDS.get
+    take, kinds = [each.append for each in chosen], _KINDS.get
     for event in events:
         if (kind := kinds(event.cat)) is not None:
-            add[kind](event)
+            take[kind](event)
     device = _Columns(chosen[_DEVICE])
     correlation, launch_start = kineto_quick.correlations(chosen[_LAUNCH]), kineto_quick.starts(chosen[_LAUNCH])
-    noted = [event for event in chosen[_OPERATOR] if event.name.startswith(STEP_PREFIX)]
-    noted = [*chosen[_ANNOTATION], *noted, *chosen[_TRACE]]
-    begin, duration = kineto_quick.starts(noted).tolist(), kineto_quick.durations(noted).tolist()
-    told = [] if trace.comms_rank is not None else [it for it in chosen[_OPERATOR] if it.name == PARAMETERS]
+    is_told = [number > 0 for number in correlation]
+    launched = kineto_quick.whole_numbers(list(compress(correlation, is_told)))
+    asked = [event for event in chosen[_OPERATOR] if event.name.startswith(_ASKED_FOR)]
+    steps = [event for event in asked if event.name.startswith(STEP_PREFIX)]
+    noted = [*chosen[_ANNOTATION], *steps, *chosen[_TRACE]]
+    begin, duration = kineto_quick.starts(noted), kineto_quick.durations(noted)
+    told = [] if trace.comms_rank is not None else [event for event in asked if event.name == PARAMETERS]
     ranks = (global_rank(it) for it in kineto_quick.arguments(told))
 
     device.add_to(trace)
-    trace.launch_start.frombytes(kineto_quick.packed(launch_start[correlation > 0]))
-    trace.launch_correlation.frombytes(kineto_quick.packed(correlation[correlation > 0]))
+    trace.launch_start.extend(compress(launch_start, is_told))
+    trace.launch_correlation += launched
     for event, start, ns in zip(noted, begin, duration, strict=True):
         _note(trace, _KINDS[event.cat], event.name, start, start + ns)
     trace.comms_rank = next((rank for rank in ranks if rank is not None), trace.comms_rank)
@@ -189,8 +187,8 @@ class _Columns:
     def __init__(self, events: list[QuickEvent]) -> None:
         self._events = events
         self._told = kineto_quick.arguments(events)
-        self._start = kineto_quick.starts(events)
-        self._end = self._start + kineto_quick.durations(events)
+        self._start = array("q", kineto_quick.starts(events))
+        self._end = array("q", map(add, self._start, kineto_quick.durations(events)))
         self._stream, self._device, self._correlation = (
             kineto_quick.whole_numbers([getattr(told, name) for told in self._told])
             for name in ("stream", "device", "correlation")
@@ -199,8 +197,8 @@ class _Columns:
     def add_to(self, trace: Trace) -> None:
         device, first = trace.device, len(trace.device)
         names, categories = device.names, device.categories
-        device.start.frombytes(kineto_quick.packed(self._start))
-        device.end.frombytes(kineto_quick.packed(self._end))
+        device.start += self._start
+        device.end += self._end
         device.name.extend([names.setdefault(event.name, len(names)) for event in self._events])
         device.stream += self._stream
         device.device += self._device
@@ -285,47 +283,50 @@ def shift(trace: Trace, base: int) -> None:
 
 
 def _shifted(times: "array[int]", base: int) -> "array[int]":
-    return array("q", (np.frombuffer(times, np.int64) + base).tobytes() if len(times) else b"")
+    return array("q", [time + base for time in times])
 
 
 def _quarantine(trace: Trace) -> None:
     device = trace.device
     if not len(device):
         return
-    start, end = np.array(device.start, np.int64), np.array(device.end, np.int64)
-    low, high = _believable(trace, start)
-    launched = launches(trace, np.array(device.correlation, np.int64))
-    is_before = (launched > 0) & (start < launched - MARGIN_NS)
-    is_bad = (start <= trace.metadata.base_ns) | (start < low) | (end > high) | is_before
-    if not is_bad.any():
+    low, high = _believable(trace)
+    latest_launch = max(trace.launch_start, default=0)
+    if min(device.start) >= max(trace.metadata.base_ns + 1, low, latest_launch - MARGIN_NS) and max(device.end) <= high:
+        return
+    launched = launches(trace, device.correlation)
+    is_bad = [
+        start <= trace.metadata.base_ns or start < low or end > high or (launch > 0 and start < launch - MARGIN_NS)
+        for start, end, launch in zip(device.start, device.end, launched, strict=True)
+    ]
+    if not any(is_bad):
         return
     names = list(device.names)
-    for position in np.flatnonzero(is_bad)[:3]:
-        away = max(low - int(start[position]), int(end[position]) - high, 0) / 1e9
+    for position in [at for at, is_so in enumerate(is_bad) if is_so][:3]:
+        away = max(low - device.start[position], device.end[position] - high, 0) / 1e9
         trace.quarantined.append(f"{names[device.name[position]]}: {away:.0f} s outside the trace")
-    trace.quarantined += [""] * (int(is_bad.sum()) - len(trace.quarantined))
-    _keep(trace, ~is_bad)
+    trace.quarantined += [""] * (sum(is_bad) - len(trace.quarantined))
+    _keep(trace, [not is_so for is_so in is_bad])
 
 
-def _believable(trace: Trace, start: Numbers) -> tuple[int, int]:
+def _believable(trace: Trace) -> tuple[int, int]:
     """The times between which an activity is believed."""
-    moments = [*trace.window, *trace.launch_start, *trace.steps.start, *trace.steps.end]
-    if moments:
-        low, high = min(moments), max(moments)
+    columns = [column for column in (trace.window, trace.launch_start, trace.steps.start, trace.steps.end) if column]
+    if columns:
+        low, high = min(map(min, columns)), max(map(max, columns))
     else:
-        low = high = int(np.median(start))
+        low = high = sorted(trace.device.start)[len(trace.device) // 2]
     margin = max(MARGIN_NS, high - low)
     return low - margin, high + margin
 
 
-def _keep(trace: Trace, kept: npt.NDArray[np.bool_]) -> None:
+def _keep(trace: Trace, kept: Sequence[bool]) -> None:
     device = trace.device
-    positions = np.cumsum(kept) - 1
-    trace.told = {int(positions[at]): told for at, told in trace.told.items() if kept[at]}
+    positions = {at: number for number, at in enumerate(compress(range(len(kept)), kept))}
+    trace.told = {positions[at]: told for at, told in trace.told.items() if kept[at]}
     for column in ("start", "end", "stream", "device", "correlation", "name", "category"):
         values = getattr(device, column)
-        typed = np.frombuffer(values, np.int64 if values.typecode == "q" else np.int32)
-        setattr(device, column, array(values.typecode, typed[kept].tobytes()))
+        setattr(device, column, array(values.typecode, compress(values, kept)))
 
 
 _CATEGORIES: Final = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}
