@@ -1,5 +1,6 @@
 """The command line itself: help, versions, statuses, and what it loads."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -91,7 +92,10 @@ def test_a_gate_stays_shut_though_nobody_reads_on(tmp_path: Path, num_rules: int
     policy.write_text("".join(GATE.format(name=f"rule {number}") for number in range(num_rules)))
     command = ["check", str(healthy_run(tmp_path / "run")), "--policy", str(policy)]
     program = f"from rankscope.cli.main import main; main({command!r})"
-    gate = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
+    gate = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=buffered
+    )
     assert gate.stdout is not None and gate.stderr is not None
     gate.stdout.close()
     error = gate.stderr.read()
