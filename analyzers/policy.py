@@ -10,26 +10,34 @@ A policy is a TOML file of [[rule]] tables:
     scope = { statistic = "p99" }      # only measurements with these; without it the worst of all counts
     if_unknown = "fail"                # or "pass": what "cannot tell" means for the gate
 
-With a baseline run `max_of_baseline = 1.05` and `min_of_baseline` bound the ratio to the same measurement there. With
+With a baseline run `max_of_baseline = 1.05` and `min_of_baseline` bound the ratio to the same measurement there; what
+else the two runs differ in is told beside (`baseline_differences`), since a ratio means little where the batch is
+another one. With
 `certain = true` a rule whose interval holds both sides of its bound cannot tell. A rule of which a measurement is none
 and no other one fails cannot tell either: an absent number is no pass.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from rankscope.schema.catalogue import CATALOGUE
-from rankscope.schema.errors import UnreadableFile
+from rankscope.schema.errors import NoEvidence, UnreadableFile
 from rankscope.schema.measurement import Measurement
 
+from .differences import CONFOUNDER, SCALE, Difference, differences, job_of
+from .manifest import manifest
 from .questions import QUESTIONS
 from .run import Run
 
 PASS, FAIL, CANNOT_TELL = "pass", "fail", "cannot tell"
+_BOUNDS: Final = (("min", "max"), ("min_of_baseline", "max_of_baseline"))
+_ASKED_FOR: Final = {"efficiency.time_to_target": "rankscope efficiency --target tells it"}
+"""Measurements that a run has only where somebody asks for a certain one."""
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,7 +115,34 @@ def judge(rules: Sequence[Rule], run: Run, share: float | None, baseline: Run | 
     return tuple(found)
 
 
+def baseline_differences(run: Run, baseline: Run) -> tuple[Difference, ...]:
+    """What makes a ratio to the baseline mean something else: what changes the speed, and the number of ranks.
+
+    Raises NoEvidence: the baseline is the run itself, or one of another job.
+    """
+    if (run.run_id, run.digest) == (baseline.run_id, baseline.digest):
+        raise NoEvidence(f"{baseline.place.address}: the baseline is the run itself: every ratio is 1")
+    one, other = manifest(baseline), manifest(run)
+    jobs = sorted({name for name in map(job_of, (one, other)) if name})
+    if len(jobs) > 1:
+        raise NoEvidence(f"runs of different jobs: {' and '.join(jobs)}")
+    return tuple(item for item in differences(one, other) if item.kind in (CONFOUNDER, SCALE))
+
+
 def _check(path: str, rule: Rule) -> None:
+    _check_measure(path, rule)
+    if not (rule.name.strip() and rule.owner.strip()):
+        raise UnreadableFile(f"{path}: rule {rule.name!r} needs a name and an owner, who is asked when it fails")
+    for pair in _BOUNDS:
+        least, most = (getattr(rule, name) for name in pair)
+        for name, bound in zip(pair, (least, most), strict=True):
+            if bound is not None and not math.isfinite(bound):
+                raise UnreadableFile(f"{path}: rule {rule.name!r}: {name} = {bound} is no bound")
+        if least is not None and most is not None and least > most:
+            raise UnreadableFile(f"{path}: rule {rule.name!r}: no number is at least {least:g} and at most {most:g}")
+
+
+def _check_measure(path: str, rule: Rule) -> None:
     if rule.measure not in CATALOGUE:
         from difflib import get_close_matches
 
@@ -116,6 +151,9 @@ def _check(path: str, rule: Rule) -> None:
         raise UnreadableFile(f"{path}: rule {rule.name!r}: no measurement is called {rule.measure}{near}")
     if all(bound is None for bound in (rule.max, rule.min, rule.max_of_baseline, rule.min_of_baseline)):
         raise UnreadableFile(f"{path}: rule {rule.name!r} has no bound: max, min, max_of_baseline or min_of_baseline")
+    why = _ASKED_FOR.get(rule.measure, "it takes several runs")
+    if rule.measure in _ASKED_FOR or not any(question.may_answer(rule.measure) for question in QUESTIONS):
+        raise UnreadableFile(f"{path}: rule {rule.name!r}: a run by itself has no {rule.measure}: {why}")
 
 
 def _measured(names: set[str], run: Run, share: float | None) -> dict[str, tuple[Measurement, ...]]:

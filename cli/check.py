@@ -1,5 +1,6 @@
 """`rankscope check RUN --policy FILE`: a gate of rules that were agreed on beforehand."""
 
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from rankscope.analyzers.differences import Difference
     from rankscope.analyzers.policy import Ruling
 
 _STYLES: Final = {"pass": "green", "fail": "bold red", "cannot tell": "yellow"}
+_NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""XML 1.0, production 2."""
 
 
 def command(
@@ -34,31 +38,35 @@ def command(
     """Hold a run against a policy; exit with 1 if it does not pass.
 
     Each rule has an owner, names a measurement and bounds it, or its ratio to a baseline. A rule whose number is not
-    known cannot tell, and fails unless it says if_unknown = "pass".
+    known cannot tell, and fails unless it says if_unknown = "pass". What else the baseline differs in is said.
 
     Example: rankscope check rankscope-runs/my-run --policy policy.toml --baseline rankscope-runs/last-good
     """
-    from rankscope.analyzers.policy import judge, read_policy
+    from rankscope.analyzers.policy import baseline_differences, judge, read_policy
 
     rules = read_policy(policy)
     with ExitStack() as stack:
         asked = stack.enter_context(opened(run))
         other = stack.enter_context(opened(baseline)).run if baseline else None
+        differs = () if other is None else baseline_differences(asked.run, other)
         found = judge(rules, asked.run, asked.share, other)
     if junit:
         _write_junit(junit, run, found)
     if json:
-        print_json({"run": asked.about, "rules": [item.as_json() for item in found]})
+        print_json({"run": asked.about, "rules": [item.as_json() for item in found],
+                    "baseline_differences": [item.as_json() for item in differs]})  # fmt: skip
     else:
-        print_drawn(_drawn(found))
+        print_drawn(_drawn(found, differs))
     return int(any(item.is_bad for item in found))
 
 
-def _drawn(found: "Sequence[Ruling]") -> "RenderableType":
+def _drawn(found: "Sequence[Ruling]", differs: "Sequence[Difference]") -> "RenderableType":
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
+
+    from rankscope.analyzers.differences import in_words
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim", show_edge=False)
     for header in ("", "rule", "measured", "owner"):
@@ -68,7 +76,8 @@ def _drawn(found: "Sequence[Ruling]") -> "RenderableType":
                       f"{item.rule.measure}: {item.text}", item.rule.owner)  # fmt: skip
     num_bad = sum(item.is_bad for item in found)
     verdict = f"{num_bad} of {len(found)} rules do not pass" if num_bad else f"all {len(found)} rules pass"
-    return Group(table, Text(), Text(verdict, style="bold"))
+    beside = [Text(f"the baseline differs in {in_words(tuple(differs))}: rankscope diff tells more")] if differs else []
+    return Group(table, Text(), *beside, Text(verdict, style="bold"))
 
 
 def _write_junit(path: str, run: str, found: "Sequence[Ruling]") -> None:
@@ -77,12 +86,18 @@ def _write_junit(path: str, run: str, found: "Sequence[Ruling]") -> None:
     bad = [item for item in found if item.is_bad]
     suite = ElementTree.Element("testsuite", name="rankscope check", tests=str(len(found)), failures=str(len(bad)))
     for item in found:
-        case = ElementTree.SubElement(suite, "testcase", classname=run, name=f"{item.rule.name} ({item.rule.owner})")
+        name = _xml(f"{item.rule.name} ({item.rule.owner})")
+        case = ElementTree.SubElement(suite, "testcase", classname=_xml(run), name=name)
         if item.is_bad:
-            ElementTree.SubElement(case, "failure", message=f"{item.outcome}: {item.text}")
+            ElementTree.SubElement(case, "failure", message=_xml(f"{item.outcome}: {item.text}"))
         elif item.outcome == "cannot tell":
-            ElementTree.SubElement(case, "skipped", message=item.text)
+            ElementTree.SubElement(case, "skipped", message=_xml(item.text))
     try:
         Path(path).write_bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
     except OSError as error:
         raise UnreadableFile(f"{path}: {error.strerror or error}") from error
+
+
+def _xml(text: str) -> str:
+    """Without what XML cannot hold: control characters, and halves of surrogate pairs."""
+    return _NOT_IN_XML.sub("?", text)

@@ -81,6 +81,14 @@ def test_ratios_to_a_baseline(tmp_path: Path) -> None:
         (rule("step.tail_ratio", 'max = "one"'), "max"),
         (rule("step.tail_ratio", "max = 1\nmaximum = 2"), "maximum"),
         ('[[rule]]\nname = "x"\nmeasure = "step.tail_ratio"\nmax = 1\n', "owner"),
+        ('[[rule]]\nname = "x"\nowner = " "\nmeasure = "step.tail_ratio"\nmax = 1\n', "needs a name and an owner"),
+        (rule("step.tail_ratio", "max = inf"), "max = inf is no bound"),
+        (rule("step.tail_ratio", "min = nan"), "min = nan is no bound"),
+        (rule("step.tail_ratio", "max_of_baseline = inf"), "max_of_baseline = inf is no bound"),
+        (rule("step.tail_ratio", "max = 1\nmin = 2"), "no number is at least 2 and at most 1"),
+        (rule("scaling.efficiency", "min = 0.9"), "it takes several runs"),
+        (rule("compare.ratio", "min = 0.9"), "it takes several runs"),
+        (rule("efficiency.time_to_target", "max = 1"), "rankscope efficiency --target"),
     ],
 )
 def test_a_bad_policy_is_named(tmp_path: Path, text: str, says: str) -> None:
