@@ -6,7 +6,8 @@ inverse of step time and, where nothing else is there, of training time (which c
 """
 
 import csv
-import math
+import hashlib
+import io
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from rankscope.schema.errors import NoEvidence, UnreadableFile
 METRICS: Final = ("samples_per_s", "tokens_per_s", "mfu", "step_time_s", "time_to_train_min")
 MODES: Final = ("strong", "weak", "unknown")
 _NEEDED: Final = ("series", "n_accelerators", "metric", "value")
+_MOST: Final = 1e100
+"""Neither a value nor the inverse of one is above it: ratios of two stay numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +41,43 @@ class Series:
         return self.metric == METRICS[-1]
 
 
-def read_points(path: str) -> tuple[Series, ...]:
+@dataclass(frozen=True, slots=True)
+class Points:
+    """What a file holds. digest: of its bytes."""
+
+    series: tuple[Series, ...]
+    digest: str
+
+
+def read_points(path: str) -> Points:
     """The series of a CSV, in their order. Several values of one size are reduced to their median.
 
     Raises UnreadableFile (not there, not such a CSV, a value that is no positive number), NoEvidence (no row).
     """
     try:
-        with Path(path).open(encoding="utf-8", newline="") as file:
-            rows = csv.DictReader(file)
-            missing = [name for name in _NEEDED if name not in (rows.fieldnames or ())]
-            if missing:
-                raise UnreadableFile(f"{path}: no column {', '.join(missing)}; needed are {', '.join(_NEEDED)}")
-            found = _gathered(path, rows)
+        data = Path(path).read_bytes()  # once: it may be a pipe
+        rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))  # spreadsheets write the mark
+        missing = [name for name in _NEEDED if name not in (rows.fieldnames or ())]
+        if missing:
+            raise UnreadableFile(f"{path}: no column {', '.join(missing)}; needed are {', '.join(_NEEDED)}")
+        found = _gathered(path, rows)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UnreadableFile(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if not found:
         raise NoEvidence(f"{path}: no row")
-    return tuple(found)
+    return Points(tuple(found), hashlib.blake2b(data, digest_size=16).hexdigest())
 
 
 def _gathered(path: str, rows: "csv.DictReader[str]") -> list[Series]:
     values: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     about: dict[str, dict[str, str]] = {}
     for row in rows:
+        if not row["series"]:
+            raise UnreadableFile(f"{path}, line {rows.line_num}: it names no series")
         about.setdefault(row["series"], row)
         size, value = _number(path, rows.line_num, row, "n_accelerators"), _number(path, rows.line_num, row, "value")
+        if size != int(size):
+            raise UnreadableFile(f"{path}, line {rows.line_num}: n_accelerators is {size:g}, not a whole number")
         values[row["series"]][row["metric"]][int(size)].append(value)
     return [_series(path, name, about[name], metrics) for name, metrics in values.items()]
 
@@ -71,8 +86,8 @@ def _number(path: str, line: int, row: dict[str, str], column: str) -> float:
     try:
         value = float(row[column])
     except (TypeError, ValueError):
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
+        value = 0.0
+    if not 1 / _MOST <= value <= _MOST:
         raise UnreadableFile(f"{path}, line {line}: {column} is {row[column]!r}, not a positive number")
     return value
 

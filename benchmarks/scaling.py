@@ -24,7 +24,7 @@ KINDS = {"all": ("strong", "weak", "unknown"), "strong and weak": ("strong", "we
 
 def main(path: str) -> None:
     """Print the table."""
-    series = read_points(path)
+    series = read_points(path).series
     tested = held_out(series)
     console = Console(width=120)
     console.print(_table(tested))

@@ -1,9 +1,11 @@
 """`rankscope scale RUN RUN ...`: does the job scale, how sure are we, and what else differed."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from .arguments import Argument, BadUsage, JsonOption, Option
 from .printing import print_drawn, print_json
+
+ONE_SIZE: Final = "one size: efficiency needs two"
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,17 +37,21 @@ def command(
     """
     if bool(runs) == bool(points):
         raise BadUsage("Give either runs or --points CSV")
-    found = _of_points(points, series, at) if points else [_of_runs(runs or [], at)]
+    if series and not points:
+        raise BadUsage("--series names one of --points CSV, which is not given")
+    found, single = _of_points(points, series, at) if points else ([_of_runs(runs or [], at)], [])
     if image:
         from .scale_image import draw
 
         draw(found, image)
     if json:
-        print_json(_document(found))
+        print_json({**_document(found), "left_out": [{"name": name, "why": ONE_SIZE} for name in single]})
         return 0
     from .scale_view import scale_view
 
     print_drawn(scale_view(found))
+    if single:
+        print(f"left out ({ONE_SIZE}): {', '.join(single)}")
     return 0
 
 
@@ -65,20 +71,23 @@ def _of_runs(addresses: "Sequence[str]", at: int | None) -> "Scaling":
     return scaling_of_runs(read, at)
 
 
-def _of_points(path: str, wanted: str, at: int | None) -> "list[Scaling]":
-    from hashlib import blake2b
-    from pathlib import Path
-
+def _of_points(path: str, wanted: str, at: int | None) -> "tuple[list[Scaling], list[str]]":
+    """The series, and the names of those that have one size only, where there are others."""
     from rankscope.analyzers.scaling import scaling_of_series
     from rankscope.analyzers.scaling_points import read_points
     from rankscope.schema.errors import NoEvidence
 
-    known = read_points(path)
-    digest = blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
-    chosen = [item for item in known if item.name == wanted] if wanted else known
+    read = read_points(path)
+    known = read.series
+    chosen = tuple(item for item in known if item.name == wanted or not wanted)
     if not chosen:
         raise NoEvidence(f"{path}: no series {wanted}; there are {', '.join(item.name for item in known[:8])}")
-    return [scaling_of_series(item, digest, at) for item in chosen]
+    single = [item.name for item in chosen if len(item.curve) < 2]
+    if len(single) < len(chosen):
+        chosen = tuple(item for item in chosen if item.name not in single)
+    else:
+        single = []
+    return [scaling_of_series(item, read.digest, at) for item in chosen], single
 
 
 def _document(found: "Sequence[Scaling]") -> dict[str, Any]:

@@ -17,7 +17,7 @@ def public() -> tuple[Series, ...]:
     folder = os.environ.get("RANKSCOPE_TEST_DATA")
     if not folder:
         pytest.skip("RANKSCOPE_TEST_DATA is not set")
-    return read_points(str(Path(folder) / "scaling/points.csv"))
+    return read_points(str(Path(folder) / "scaling/points.csv")).series
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +99,13 @@ def test_errors_on_public_series(tested: tuple[HeldOut, ...]) -> None:
         ("series,n_accelerators,metric,value\na,8,tokens_per_s,fast\n", UnreadableFile, "line 2"),
         ("series,n_accelerators,metric,value\na,8,tokens_per_s,-1\n", UnreadableFile, "positive"),
         ("series,n_accelerators,metric,value\na,8,colour,1\n", UnreadableFile, "none of the metrics"),
+        ("series,n_accelerators,metric,value\na,0.5,mfu,1\n", UnreadableFile, "0.5, not a whole number"),
+        ("series,n_accelerators,metric,value\na,1e300,mfu,1\n", UnreadableFile, "line 2"),
+        ("series,n_accelerators,metric,value\na,8,step_time_s,1e-320\n", UnreadableFile, "line 2"),
+        ("series,n_accelerators,metric,value\na,8,tokens_per_s,1e308\n", UnreadableFile, "line 2"),
+        ("series,n_accelerators,metric,value\na,8,tokens_per_s,nan\n", UnreadableFile, "positive"),
+        ("series,n_accelerators,metric,value\n,8,tokens_per_s,1\n", UnreadableFile, "line 2: it names no series"),
+        ("series,n_accelerators,metric,value\na,8\n", UnreadableFile, "value is None"),
     ],
 )
 def test_bad_points_are_named(tmp_path: Path, text: str, error: type[Exception], says: str) -> None:
@@ -112,7 +119,7 @@ def test_bad_points_are_named(tmp_path: Path, text: str, error: type[Exception],
 def test_metrics_become_throughput(tmp_path: Path) -> None:
     rows = ("a,8,mfu,0.5", "a,16,mfu,0.4", "b,1,step_time_s,2", "b,1,step_time_s,4", "b,2,step_time_s,1")
     (tmp_path / "points.csv").write_text("\n".join(("series,n_accelerators,metric,value", *rows)))
-    first, second = read_points(str(tmp_path / "points.csv"))
+    first, second = read_points(str(tmp_path / "points.csv")).series
     assert first.curve == ((8, 4.0), (16, 6.4))
     assert [size for size, _ in second.curve] == [1, 2]
     assert [value for _, value in second.curve] == pytest.approx([1 / 3, 1.0])
