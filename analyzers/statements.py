@@ -1,8 +1,9 @@
 """The SQL that stands beside an analyzer: `<analyzer>.sql` holds statements, each after a line `-- name: <name>`."""
 
 from functools import cache
-from importlib import resources
 from typing import Final
+
+from rankscope.schema.beside import text_beside
 
 _MARK: Final = "-- name: "
 
@@ -19,7 +20,7 @@ def derived_views() -> list[str]:
 
 @cache
 def _statements(analyzer: str) -> dict[str, str]:
-    text = resources.files(__package__ or "rankscope.analyzers").joinpath(f"{analyzer}.sql").read_text(encoding="utf-8")
+    text = text_beside(__file__, f"{analyzer}.sql")
     found = {}
     for part in text.split(_MARK)[1:]:
         name, _, body = part.partition("\n")

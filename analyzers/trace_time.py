@@ -89,21 +89,24 @@ def _rows(rank: int, pieces: list[DeviceActivities]) -> Iterator[tuple[Any, ...]
 def _parts(activities: list[tuple[int, int, int]]) -> tuple[int, ...]:
     """Span, compute, communication, copy, overlap, exposed communication, copies and other, idle."""
     activities.sort()
-    first, last = activities[0][0], max(end for _, end, _ in activities)
-    everything = [first, 0]
-    k, c, m, talking, known = ([first, 0] for _ in range(5))
-    belongs = {COMPUTE: (k, talking, known, everything), COMMUNICATION: (c, talking, known, everything),
-               COPY: (m, known, everything), OTHER: (everything,)}  # fmt: skip
-    for start, end, kind in activities:
-        for union in belongs[kind]:
-            if end > (reach := union[0]):
-                union[1] += end - (start if start > reach else reach)
-                union[0] = end
-    compute, communication, copy = k[1], c[1], m[1]
-    return (
-        last - first, compute, communication, copy, compute + communication - talking[1], talking[1] - compute,
-        known[1] - talking[1], everything[1] - known[1], last - first - everything[1],
-    )  # fmt: skip
+    k, c, m = ([item for item in activities if item[2] == kind] for kind in (COMPUTE, COMMUNICATION, COPY))
+    talking = [item for item in activities if item[2] <= COMMUNICATION] if c else k
+    known = [item for item in activities if item[2] <= COPY] if m else talking
+    span = max(end for _, end, _ in activities) - activities[0][0]
+    compute, communication, copy, either, told = map(_union, (k, c, m, talking, known))
+    everything = told if len(known) == len(activities) else _union(activities)
+    return (span, compute, communication, copy, compute + communication - either, either - compute, told - either,
+            everything - told, span - everything)  # fmt: skip
+
+
+def _union(activities: list[tuple[int, int, int]]) -> int:
+    """Length of the union; in the order of begins."""
+    length, reach = 0, activities[0][0] if activities else 0
+    for start, end, _ in activities:
+        if end > reach:
+            length += end - (start if start > reach else reach)
+            reach = end
+    return length
 
 
 def _names(found: Iterable[DeviceActivities]) -> tuple[NameTime, ...]:

@@ -7,9 +7,9 @@ search per distinct name; a trace has some hundreds.
 
 import re
 from functools import cache
-from importlib import resources
 from typing import Final, NamedTuple
 
+from .beside import text_beside
 from .enums import KERNEL_CLASSES
 from .errors import UnreadableFile
 
@@ -60,8 +60,7 @@ def looks_like_communication(name: str) -> bool:
 
 @cache
 def _shipped() -> tuple[Rule, ...]:
-    text = resources.files(__package__ or "rankscope.schema").joinpath("kernel_classes.txt").read_text(encoding="utf-8")
-    return tuple(_parse(text, "kernel_classes.txt"))
+    return tuple(_parse(text_beside(__file__, "kernel_classes.txt"), "kernel_classes.txt"))
 
 
 def _parse(text: str, source: str) -> list[Rule]:

@@ -251,7 +251,7 @@ class TraceFile(Generic[E]):
             if end < 0:
                 return None
             position = end + 1
-            if buffer[position : position + 64].lstrip()[:1] not in (b",", b"]", b""):
+            if bytes(buffer[position : position + 64]).lstrip()[:1] not in (b",", b"]", b""):
                 continue
             event = self._decoded(bytes(buffer[at:position]))
             if event is not None:
@@ -341,6 +341,9 @@ def _decimal(text: bytes) -> int | None:
 
 def _last_cuts(buffer: bytearray) -> list[int]:
     """Where the last events may end (positions of their closing brace), best first."""
-    window = max(0, len(buffer) - (1 << 16))
-    found = [match.start() for match in _BETWEEN.finditer(buffer, window)]
+    found: list[int] = []
+    for window in (1 << 12, 1 << 16):
+        found = [match.start() for match in _BETWEEN.finditer(buffer, max(0, len(buffer) - window))]
+        if len(found) >= _MAX_CUTS:
+            break
     return found[: -_MAX_CUTS - 1 : -1]

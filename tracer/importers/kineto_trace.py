@@ -26,8 +26,6 @@ MARGIN_NS: Final = 60_000_000_000
 """A device activity this far outside what the host recorded, and further than the trace is long, is not believed."""
 
 _DEVICE, _LAUNCH, _ANNOTATION, _OPERATOR, _TRACE = 1, 2, 3, 4, 5
-_ASKED_FOR: Final = (STEP_PREFIX, PARAMETERS)
-"""Beginnings of the names of those of the host's operators that are looked at."""
 _KINDS: Final = {
     **dict.fromkeys((*KERNEL_CATEGORIES, *COPY_CATEGORIES, "Kernel", "Memcpy", "Memset"), _DEVICE),
     **dict.fromkeys(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "Runtime"), _LAUNCH),
@@ -165,11 +163,10 @@ def _take_quickly(trace: Trace, text: bytes | memoryview) -> int:
     correlation, launch_start = kineto_quick.correlations(chosen[_LAUNCH]), kineto_quick.starts(chosen[_LAUNCH])
     is_told = [number > 0 for number in correlation]
     launched = kineto_quick.whole_numbers(list(compress(correlation, is_told)))
-    asked = [event for event in chosen[_OPERATOR] if event.name.startswith(_ASKED_FOR)]
-    steps = [event for event in asked if event.name.startswith(STEP_PREFIX)]
+    steps = [event for event in chosen[_OPERATOR] if event.name.startswith(STEP_PREFIX)]
     noted = [*chosen[_ANNOTATION], *steps, *chosen[_TRACE]]
     begin, duration = kineto_quick.starts(noted), kineto_quick.durations(noted)
-    told = [] if trace.comms_rank is not None else [event for event in asked if event.name == PARAMETERS]
+    told = [] if trace.comms_rank is not None else [it for it in chosen[_OPERATOR] if it.name == PARAMETERS]
     ranks = (global_rank(it) for it in kineto_quick.arguments(told))
 
     device.add_to(trace)
@@ -189,10 +186,9 @@ class _Columns:
         self._told = kineto_quick.arguments(events)
         self._start = array("q", kineto_quick.starts(events))
         self._end = array("q", map(add, self._start, kineto_quick.durations(events)))
-        self._stream, self._device, self._correlation = (
-            kineto_quick.whole_numbers([getattr(told, name) for told in self._told])
-            for name in ("stream", "device", "correlation")
-        )
+        self._stream = kineto_quick.whole_numbers([told.stream for told in self._told])
+        self._device = kineto_quick.whole_numbers([told.device for told in self._told])
+        self._correlation = kineto_quick.whole_numbers([told.correlation for told in self._told])
 
     def add_to(self, trace: Trace) -> None:
         device, first = trace.device, len(trace.device)
