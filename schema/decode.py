@@ -32,7 +32,6 @@ _OPAQUE: Final = np.dtype((np.void, ring.RECORD_BYTES))
 def open_ring(path: str) -> tuple[RingHeader, mmap.mmap]:
     """Map a ring file for reading (a live writer may go on). The caller closes the map.
 
-    Not for a process's own ring: closing a descriptor or map of it drops the lock that says the process lives.
     Raises UnreadableFile (missing, truncated, foreign) or NewerOntology.
     """
     try:

@@ -5,14 +5,17 @@ A full disk never stops the training: lines wait (up to MAX_WAITING; what exceed
 there is room again. Costs one system call a line, from any thread.
 """
 
+import errno
 import os
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from rankscope.schema.journal import encode
+from rankscope.schema.liveness import hold
 
 MAX_WAITING: Final = 4096
 """Lines kept in memory while the file cannot be written; further ones are dropped and counted."""
@@ -31,11 +34,25 @@ class Journal:
         self._lock = threading.Lock()
 
     def start(self, path: Path) -> bool:
-        """Create the file and write what waited; False if it takes no lines now. Raises OSError if there is none."""
+        """Create the file and write what waited; False if it takes no lines now. Raises OSError if there is none.
+
+        The agent, which may be at work already, takes a journal without a lock for that of a dead process, drains what
+        little there is, and deletes it: so the file gets its name when it has its lock.
+        """
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        nameless = path.with_suffix(".new")
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self.descriptor = os.open(path, flags, 0o600)
+        self.descriptor, self.path = os.open(nameless, flags, 0o600), nameless
+        try:
+            with suppress(OSError):  # a file system without locks
+                hold(self.descriptor)
+            self.flush()
+            nameless.rename(path)
+        except BaseException:
+            self.abandon()
+            raise
         self.path = path
-        self.flush()
         return not self._waiting
 
     def write(self, kind: str, body: dict[str, object]) -> None:
@@ -61,7 +78,7 @@ class Journal:
         self.descriptor, self.path, self._is_torn = None, None, False
 
     def close(self) -> None:
-        """Close the file (which drops the record lock, where it is held on the journal). Later lines only wait."""
+        """Close the file, which drops the lock on it. Later lines only wait."""
         with self._lock:
             self._drain()
             descriptor, self.descriptor = self.descriptor, None

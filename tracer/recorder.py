@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from rankscope.schema import ring
 
+from . import ring_file
 from .journal import Journal
 from .ring_file import RingFile
 from .ring_writer import make_writer
@@ -190,6 +191,8 @@ class RingRecorder:
     def forked(self) -> None:
         """In the child: forget the parent's files. No lock is taken and nothing is logged: other threads are gone."""
         self.is_on, self.is_awake, self.is_shadow = False, False, False
+        if self.ring is not None:
+            ring_file.let_go(self.ring)
         self.ring, self._num_threads = None, 0
         self._lock = threading.RLock()
         self._point_counters(array("Q", bytes(ring.COUNTER_BYTES)))

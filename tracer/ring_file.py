@@ -8,18 +8,19 @@ comes first where it is roomy: containers often give /dev/shm 64 MB, which NCCL 
 Making one takes 1 to 10 ms. The process holds the record lock of `rankscope.schema.liveness` on it until it dies.
 """
 
-import fcntl
 import mmap
 import os
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rankscope.schema import ring
 from rankscope.schema.errors import CaptureError
+from rankscope.schema.liveness import hold
 from rankscope.schema.ring_header import RingHeader, encode_header
 from rankscope.schema.version import ONTOLOGY_VERSION
 
@@ -31,11 +32,12 @@ UNSAFE_FILE_SYSTEMS: Final = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "ceph", "glusterfs", "beegfs", "afs", "orangefs", "9p", "virtiofs",
     "btrfs", "zfs", "bcachefs",
 })  # fmt: skip
+_OPEN: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class RingFile:
-    """A ring that is allocated, mapped and locked. descriptor stays open: closing any descriptor drops the lock."""
+    """A ring that is allocated, mapped and locked. descriptor: holds the lock, and nothing else."""
 
     path: Path
     view: mmap.mmap
@@ -83,19 +85,20 @@ def file_system(path: Path) -> str:
     return found
 
 
-def hold_lock(descriptor: int) -> None:
-    """Take the record lock that says this process lives. Raises OSError where somebody else holds it."""
-    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 def keep_lock(made: RingFile) -> None:
-    """Take the lock again: a process that opens and closes its own ring, as an agent in a thread does, drops it.
+    """Take the lock again: where it is a POSIX one, an agent in a thread, which opens its own process's ring, drops it.
 
-    Raises OSError where the descriptor is no longer the ring's: the training closed descriptors it did not open.
+    Raises OSError where the descriptor is no longer open: the training closed descriptors it did not open.
     """
-    mine, there = os.fstat(made.descriptor), made.path.lstat()
-    if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
-        hold_lock(made.descriptor)
+    if _is_ours(made):
+        hold(made.descriptor)
+
+
+def let_go(made: RingFile) -> None:
+    """Close what holds the lock, unless the training closed it, and has another file under its number."""
+    with suppress(OSError):
+        if _is_ours(made):
+            os.close(made.descriptor)
 
 
 def _create_in(folder: Path, name: str, proc: int, capacity: int) -> RingFile:
@@ -108,17 +111,39 @@ def _create_in(folder: Path, name: str, proc: int, capacity: int) -> RingFile:
     if free < need:
         raise CaptureError(f"{free >> 10} KiB free on {kind or 'disk'}, {need >> 10} KiB needed")
     path = private_folder(folder) / name
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.posix_fallocate(descriptor, 0, size)
-        view = mmap.mmap(descriptor, size)
+        view = _allocated(descriptor, size)
         _touch(view, proc, capacity)
-        hold_lock(descriptor)
+        return RingFile(path, view, _locked(path), capacity, is_tmpfs)
     except BaseException:
-        os.close(descriptor)
         path.unlink(missing_ok=True)
         raise
-    return RingFile(path, view, descriptor, capacity, is_tmpfs)
+
+
+def _allocated(descriptor: int, size: int) -> mmap.mmap:
+    """A map of the file, which keeps a duplicate of `descriptor`; this one is closed."""
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+        return mmap.mmap(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> int:
+    """A descriptor that the map does not share: a forked child, which keeps the map, can let go of the lock."""
+    descriptor = os.open(path, _OPEN)
+    try:
+        hold(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_ours(made: RingFile) -> bool:
+    mine, there = os.fstat(made.descriptor), made.path.lstat()
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
 
 
 def _touch(view: mmap.mmap, proc: int, capacity: int) -> None:

@@ -106,7 +106,7 @@ class Session:
         self.recorder.switch_off()
         self._journal.close()
         if made is not None:
-            os.close(made.descriptor)
+            ring_file.let_go(made)
 
     def finish(self) -> None:
         """The recording ends: last rows, exit line, agent. Runs once; never raises."""
@@ -218,8 +218,6 @@ class Session:
             )
         except CaptureError as error:
             self.recorder.journal("ring", path=None, capacity=0, is_tmpfs=None, why=str(error))
-            if self._journal.descriptor is not None:
-                ring_file.hold_lock(self._journal.descriptor)
             say(f"collectives and steps are not recorded in this process: {error}")
             return None
         self.recorder.journal("ring", path=str(made.path), capacity=made.capacity, is_tmpfs=made.is_tmpfs)

@@ -1,12 +1,14 @@
 """A rank without torch: a real ring and a real journal in a launch folder, written by the tracer's own writer.
 
-In the test's own process it looks dead to the agent (nobody is told about locks of his own): good for what has ended.
-As a process of its own (`python fake_rank.py SETTINGS`) it lives, and can be killed.
+In the test's own process it is dead (it lets go of its locks): good for what has ended. As a process of its own
+(`python fake_rank.py SETTINGS`) it lives, and can be killed.
 """
 
+import fcntl
 import itertools
 import json
 import os
+import struct
 import sys
 import time
 from dataclasses import dataclass, field
@@ -34,7 +36,10 @@ _DEFAULTS: dict[str, Any] = {
 
 @dataclass
 class FakeRank:
-    """One rank. now: its clock; by default it ticks 1 us a call, from a time that no machine's uptime reaches."""
+    """One rank. now: its clock; by default it ticks 1 us a call, from a time that no machine's uptime reaches.
+
+    lives: it holds its locks.
+    """
 
     folder: Path
     run_dir: str
@@ -48,6 +53,7 @@ class FakeRank:
     joins: bool = True
     incarnation: int = 0
     pid: int = 1
+    lives: bool = False
     seq: Any = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -58,6 +64,10 @@ class FakeRank:
         self.ring = ring_file.create(f"{self.proc}.ring", self.proc, self.folder, None, self.capacity)
         self.journal = Journal()
         self.journal.start(self.folder / f"{self.proc}.journal")
+        if not self.lives:
+            for held in (self.ring.descriptor, self.journal.descriptor):
+                assert held is not None
+                fcntl.fcntl(held, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
         self.writer = make_writer(lambda: None, lambda: 0)
         self.writer.point(self.ring.view, self.capacity)
         self.line("process", proc=self.proc, rank=self.rank, local_rank=self.rank, host=HOST, boot_id=self.boot_id,
@@ -131,7 +141,8 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     rank = FakeRank(Path(settings["folder"]), settings["run_dir"], settings["rank"], settings.get("proc", 0),
                     capacity=settings.get("capacity", ring.DEFAULT_CAPACITY), now=time.monotonic_ns,
-                    boot_id=settings["boot_id"], pid=os.getpid(), world_size=settings.get("world_size", 1))  # fmt: skip
+                    boot_id=settings["boot_id"], pid=os.getpid(), world_size=settings.get("world_size", 1),
+                    lives=True)  # fmt: skip
     witness = os.open(settings["witness"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.write(witness, b"ready\n")
     began, number = time.monotonic(), 0

@@ -1,6 +1,6 @@
 """A program for jobs that wait until others are in a collective.
 
-A process of its own: a rank that read its own ring would lose the lock on it, and be taken for dead.
+A process of its own: what reads a run loads pyarrow, which no rank should need.
 """
 
 IN_FLIGHT = """

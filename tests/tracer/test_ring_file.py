@@ -2,15 +2,12 @@
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rankscope.schema import decode, ring
 from rankscope.schema.errors import CaptureError
-from rankscope.schema.liveness import is_alive
 from rankscope.tracer import ring_file
 
 CAPACITY = 64
@@ -99,21 +96,3 @@ def test_the_file_system_is_that_of_the_innermost_mount(tmp_path, monkeypatch):
     assert ring_file.file_system(tmp_path / "near") == "tmpfs"
     assert ring_file.file_system(tmp_path / "far" / "deep") == "nfs4"
     assert ring_file.file_system(Path("/")) == "ext4"
-
-
-def test_the_lock_lives_as_long_as_the_process(tmp_path):
-    script = (
-        "import os, sys\nfrom pathlib import Path\nfrom rankscope.tracer import ring_file\n"
-        f"made = ring_file.create('7.ring', 7, Path({str(tmp_path)!r}) / 'base' / 'launch', None, {CAPACITY})\n"
-        "if os.fork() == 0:\n    sys.stdin.readline()\n    os._exit(0)\n"  # a forked child does not hold it
-        "print(made.path, flush=True)\nsys.stdin.readline()\nos._exit(0)\n"
-    )
-    child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert child.stdin is not None and child.stdout is not None
-    path = child.stdout.readline().strip()
-    assert is_alive(path)
-    child.kill()
-    child.wait()
-    assert not is_alive(path)
-    child.stdin.close()
-    child.stdout.close()
