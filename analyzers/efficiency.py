@@ -9,11 +9,12 @@ its inputs is none, and says which is missing. Worked example: 1,000 tokens/s, 6
 FLOP/s: 0.3.
 """
 
+import math
 import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rankscope.schema.measurement import Interval, Measurement
 
@@ -47,9 +48,12 @@ class Target:
         """From "loss <= 2.0". Raises ValueError that says the form."""
         found = _TARGET.match(text)
         try:
-            return cls(found["name"], found["sign"], float(found["value"]))  # type: ignore[index]
-        except (TypeError, ValueError):
-            raise ValueError(f"{text!r} is no target: write METRIC<=VALUE or METRIC>=VALUE") from None
+            value = float(found["value"]) if found else math.nan
+        except ValueError:
+            value = math.nan
+        if found is None or not math.isfinite(value):
+            raise ValueError(f"{text!r} is no target: write METRIC<=VALUE or METRIC>=VALUE")
+        return cls(found["name"], found["sign"], value)
 
     def is_reached_by(self, value: float) -> bool:
         """`value` is as far as the target, or further."""
@@ -95,7 +99,7 @@ class Efficiency:
 def efficiency(run: Run, coverage: float | None = None, targets: tuple[Target, ...] = ()) -> Efficiency:
     """The efficiency of `run`."""
     made = throughput(run, coverage)
-    declared = (run.rows(statement(ANALYZER, "declared")) or [(None,) * 7])[0]
+    declared = tuple(map(_as_told, (run.rows(statement(ANALYZER, "declared")) or [(None,) * 7])[0]))
     spans = run.rows(statement(ANALYZER, "spans"))
     ranks = tuple(_rank(row) for row in run.rows(statement(ANALYZER, "by_rank")))
     utilisation, name, formula = _utilisation(run, coverage, made, declared, len(ranks))
@@ -104,6 +108,11 @@ def efficiency(run: Run, coverage: float | None = None, targets: tuple[Target, .
         _cost(run, coverage, declared[4], spans, len(ranks)),
         tuple(_time_to(run, coverage, target, spans) for target in targets), ranks, _beside(run, coverage, made),
     )  # fmt: skip
+
+
+def _as_told(value: Any) -> Any:
+    """What was declared; None for a number that is none (`attach` takes no such, other writers of runs may)."""
+    return None if isinstance(value, float) and not 0 < value < math.inf else value
 
 
 def _rank(row: Row) -> RankRate:
@@ -148,6 +157,8 @@ def _utilisation(
     flops, rate, what = next((item for item in rates if item[0] and item[1].value is not None),
                              next((item for item in rates if item[0]), (None, made.tokens, "token")))  # fmt: skip
     peak, origin = _peak(run, declared)
+    if flops is None and made.samples.value is not None:  # FLOPs of a sample would do
+        rate = made.samples
     missing = [reason for value, reason in (
         (flops, "nobody tells the model's FLOPs: attach(flops_per_token=...), or count them with rankscope flops"),
         (rate.value, rate.reason), (peak, origin)) if value is None]  # fmt: skip
@@ -201,7 +212,9 @@ def _time_to(run: Run, coverage: float | None, target: Target, spans: list[Row])
     rows = run.rows(statement(ANALYZER, "metric"), {"name": target.name})
     _, reason = _time_ns(spans)
     if not rows:
+        ((num_logged,),) = run.rows(statement(ANALYZER, "logged"), {"name": target.name})
         reason = f"no metric {target.name} was logged"
+        reason = f"none of the {num_logged:,} values of {target.name} is a number" if num_logged else reason
     reached = next((row for row in rows if target.is_reached_by(row[2])), None)
     if not reason and reached is None:
         best = min if target.sign.startswith("<") else max

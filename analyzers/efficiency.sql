@@ -28,10 +28,15 @@ FROM (
 );
 
 -- name: metric
--- A scalar over time: mean over the ranks of each step, as whole numbers of 1e-9, and when the last rank logged it.
-SELECT incarnation, step, CAST(sum(CAST(round(value * 1e9) AS HUGEINT)) AS DOUBLE) / 1e9 / count(*) AS value, max(time_ns) AS time_ns
-FROM metric WHERE name = $name AND isfinite(value) AND abs(value) < 1e12
+-- A scalar over time: mean over the ranks of each step, as whole numbers of 1e-9 where they differ, and when the last rank logged it.
+SELECT incarnation, step, CASE WHEN min(value) = max(value) THEN min(value)
+    ELSE CAST(sum(CAST(round(value * 1e9) AS HUGEINT)) AS DOUBLE) / 1e9 / count(*) END AS value, max(time_ns) AS time_ns
+FROM metric WHERE name = $name AND isfinite(value) AND abs(value) < 1e24
 GROUP BY incarnation, step ORDER BY incarnation, step;
+
+-- name: logged
+-- How often a scalar was logged, whatever its value.
+SELECT CAST(count(*) AS BIGINT) AS num_logged FROM metric WHERE name = $name;
 
 -- name: by_rank
 -- Counted steps of each rank: their number, their time, and the samples that it told.

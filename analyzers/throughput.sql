@@ -42,7 +42,7 @@ FROM (
 -- The loss of each counted step as logged, mean over the ranks, summed as whole numbers of 1e-9 (sums of floats depend on their order).
 SELECT m.incarnation, m.step, CAST(sum(CAST(round(m.value * 1e9) AS HUGEINT)) AS DOUBLE) / 1e9 / count(*) AS loss
 FROM metric m SEMI JOIN counted_step k ON k.proc = m.proc AND k.incarnation = m.incarnation AND k.step = m.step
-WHERE m.name = 'loss' AND isfinite(m.value) AND abs(m.value) < 1e12 GROUP BY m.incarnation, m.step ORDER BY m.incarnation, m.step;
+WHERE m.name = 'loss' AND isfinite(m.value) AND abs(m.value) < 1e24 GROUP BY m.incarnation, m.step ORDER BY m.incarnation, m.step;
 
 -- name: memory
 -- Most memory that a rank held at a step's end: of the device's allocator where it uses one, else resident.

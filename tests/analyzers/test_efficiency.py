@@ -111,6 +111,27 @@ def test_mfu_without_an_input_says_which(tmp_path: Path, told: dict[str, Any], m
     assert missing in found.reason
 
 
+def test_what_is_declared_as_no_number_is_not_declared(tmp_path: Path) -> None:
+    told: dict[str, Any] = {
+        "flops_per_sample": float("nan"),
+        "peak_flops": float("inf"),
+        "price_per_device_hour": float("nan"),
+    }
+    found = answer(built(tmp_path / "run", **told))
+    assert "nobody tells the model's FLOPs" in value(found, "efficiency.mfu").reason
+    assert "nobody tells the peak" in value(found, "efficiency.mfu").reason
+    assert "no price is declared" in value(found, "cost.run").reason
+
+
+def test_mfu_does_not_ask_for_tokens_where_samples_are_known(tmp_path: Path) -> None:
+    builder = built(tmp_path / "run", peak_flops=1e13)
+    for (table, _), rows in builder.rows.items():
+        for row in rows if table == "step" else ():
+            row["tokens"] = None
+    reason = value(answer(builder), "efficiency.mfu").reason
+    assert reason.startswith("nobody tells the model's FLOPs") and "tokens of a step" not in reason
+
+
 def test_the_peak_comes_from_the_name_of_the_device(tmp_path: Path) -> None:
     builder = built(tmp_path / "run", flops_per_token=6e9, precision="bf16")
     builder.add("device", device_uuid="GPU-1", node=NODE, name="NVIDIA H100 80GB HBM3")
@@ -145,5 +166,26 @@ def test_time_to_a_target(tmp_path: Path) -> None:
     assert reached.value == 11 * 100 * MS, "step 10 has 2.0"
     assert never.value is None and "not reached" in never.reason
     assert unknown.value is None and "no metric accuracy" in unknown.reason
-    with pytest.raises(ValueError, match="METRIC<=VALUE"):
-        Target.parse("loss")
+    for text in ("loss", "loss<=1e999", "loss<=-", "<=2", "loss<=nan"):
+        with pytest.raises(ValueError, match="METRIC<=VALUE"):
+            Target.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("logged", "target", "expected"),
+    [
+        (float("nan"), "x<=1", None),
+        (3e-10, "x<=1e-10", None),
+        (3e-10, "x<=4e-10", 100 * MS),
+        (2e13, "x>=1e13", 100 * MS),
+    ],
+)
+def test_targets_of_numbers_that_are_small_or_large_or_none(
+    tmp_path: Path, logged: float, target: str, expected: int | None
+) -> None:
+    builder = built(tmp_path / "run")
+    for rank in (0, 1):
+        builder.fact("metric", rank, step=0, time_ns=100 * MS, name="x", value=logged)
+    (found,) = answer(builder, target).targets
+    assert found.value == expected
+    assert logged == logged or found.reason == "none of the 2 values of x is a number"
