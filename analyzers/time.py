@@ -7,11 +7,13 @@ Example: compute [0, 10), communication [5, 20), copy [18, 25) and the next acti
 communication 10, exposed copies 5, idle 5; overlap 5 of 15.
 
 Live runs have no device timeline, and none is made up. Where collectives run on the host (gloo), compute is the time in
-forward, backward and optimizer without the waits inside them; on CUDA compute and idle are none, and exposed
+forward, backward and optimizer without the waits inside them that the host can see (those of DDP's reducer, in C++, it
+cannot: they are in compute, and said to be); on CUDA compute and idle are none, and exposed
 communication is the stall of the current stream, where device times were taken. Intervals are swept once, in SQL, in
 integers: about a second for ten million activities.
 """
 
+from dataclasses import replace
 from typing import Any, Final
 
 from .evidence import Evidence
@@ -42,6 +44,8 @@ LIVE: Final = Pair(
 PAIRS: Final = (DEVICES, NAMES, LIVE)
 """Everything that this analyzer asks of the large tables."""
 _NO_KERNELS: Final = "only host times: what the device did was not recorded"
+_INSIDE: Final = "waited for inside backward, where the host cannot see it"
+_AS_COMPUTE: Final = "what the host cannot see of waits inside backward (DDP's reducer) is counted as compute"
 _NO_STALLS: Final = "no device times were taken (RANKSCOPE_DEVICE_TIMES)"
 
 
@@ -62,7 +66,7 @@ def _devices(run: Run, coverage: float | None) -> tuple[Timeline, ...]:
 
 def _live(run: Run, row: Row, coverage: float | None) -> Timeline:
     incarnation, rank, span, compute, communication, wait, overlap, other, _, on_device = row[:10]
-    is_device, num_work, num_operations, num_steps = row[10:]
+    is_device, num_work, num_operations, num_steps, num_inside = row[10:]
     told = Evidence(
         run, ANALYZER, statement(ANALYZER, "live"), ("step", "span", "collective"), coverage, window="counted steps",
         timing_source="device_event" if is_device and on_device is not None else "host",
@@ -72,11 +76,13 @@ def _live(run: Run, row: Row, coverage: float | None) -> Timeline:
         return _cuda(told, scope, row)
     values: dict[str, tuple[Any, str]] = {
         "time.span": (span, ""), "time.compute": (None if no_work else compute, no_work),
-        "time.communication": (communication, ""), "time.host_wait": (wait, ""),
+        "time.communication": (communication, ""), "time.host_wait": _visible(wait, num_inside),
         "time.overlap": (None if no_work else overlap, no_work), "time.exposed_other": (other, ""),
     }  # fmt: skip
+    unseen = (_AS_COMPUTE,) if num_inside else ()
     assert compute + wait + other == span, "the parts of the steps do not sum to them"
     num = num_operations + num_work
+    told = replace(told, caveats=unseen)
     found = {name: told.measurement(name, value, scope, num, reason=why) for name, (value, why) in values.items()}
     known = None if no_work else compute
     found |= ratios(told, scope, num, known, communication, None if no_work else overlap, no_work)
@@ -90,12 +96,17 @@ def _cuda(told: Evidence, scope: dict[str, Any], row: Row) -> Timeline:
         "time.span": (span, ""), "time.compute": (None, _NO_KERNELS),
         "time.communication": (on_device, "" if on_device is not None else _NO_STALLS),
         "time.exposed_communication": (stall, "" if stall is not None else _NO_STALLS),
-        "time.host_wait": (wait, ""), "time.idle": (None, _NO_KERNELS),
+        "time.host_wait": _visible(wait, row[14]), "time.idle": (None, _NO_KERNELS),
     }  # fmt: skip
     sampled = ("device times are those of the sampled steps only",) if on_device is not None else ()
     found = {name: told.measurement(name, value, scope, num_operations, reason=why, caveats=sampled)
              for name, (value, why) in values.items()}  # fmt: skip
     return Timeline(rank, incarnation, "", CUDA_HOST, num_steps, found)
+
+
+def _visible(wait_ns: int, num_inside: int) -> tuple[int | None, str]:
+    """The host-visible wait, and why there is none: where C++ waited, nothing seen is not nothing waited."""
+    return (None, _INSIDE) if num_inside and not wait_ns else (wait_ns, "")
 
 
 def _why_none(run: Run) -> str:

@@ -73,13 +73,15 @@ SELECT p.incarnation, p.rank, CAST(sum(ns) FILTER (s) AS BIGINT) AS span_ns, CAS
     CAST(coalesce(sum(ns) FILTER (s AND c AND k AND NOT w), 0) AS BIGINT) AS overlap_ns,
     CAST(coalesce(sum(ns) FILTER (s AND NOT k AND NOT w), 0) AS BIGINT) AS other_ns,
     CAST(sum(ns) FILTER (s AND x) AS BIGINT) AS stall_ns, CAST(sum(ns) FILTER (s AND d) AS BIGINT) AS device_ns,
-    max(v.is_device) AS is_device, max(v.num_work) AS num_work, max(v.num_operations) AS num_operations, max(v.num_steps) AS num_steps
+    max(v.is_device) AS is_device, max(v.num_work) AS num_work, max(v.num_operations) AS num_operations, max(v.num_steps) AS num_steps,
+    max(v.num_inside) AS num_inside
 FROM piece p JOIN (
     SELECT s.proc, s.incarnation, count(*) AS num_steps, coalesce(any_value(w.num_work), 0) AS num_work, coalesce(any_value(c.num_operations), 0) AS num_operations,
-        coalesce(any_value(c.is_device), false) AS is_device
+        coalesce(any_value(c.is_device), false) AS is_device, coalesce(any_value(c.num_inside), 0) AS num_inside
     FROM counted_step s
     LEFT JOIN (SELECT proc, incarnation, count(*) AS num_work FROM work GROUP BY ALL) w USING (proc, incarnation)
-    LEFT JOIN (SELECT c.proc, c.incarnation, count(*) AS num_operations, bool_or(c.timing_source = 'device_event' OR g.backend LIKE '%nccl%' OR g.backend LIKE '%xccl%') AS is_device
+    LEFT JOIN (SELECT c.proc, c.incarnation, count(*) AS num_operations, count(*) FILTER (WHERE c.phase = 'backward' AND c.wait_begin_ns IS NULL) AS num_inside,
+            bool_or(c.timing_source = 'device_event' OR g.backend LIKE '%nccl%' OR g.backend LIKE '%xccl%') AS is_device
         FROM collective c LEFT JOIN (SELECT group_id, incarnation, any_value(backend) AS backend FROM process_group GROUP BY ALL) g USING (group_id, incarnation)
         GROUP BY c.proc, c.incarnation) c USING (proc, incarnation)
     GROUP BY s.proc, s.incarnation
@@ -91,10 +93,11 @@ SELECT * FROM part_live;
 
 -- name: live_merge
 WITH v AS (
-    SELECT p.proc, p.incarnation, coalesce(w.num_work, 0) AS num_work, coalesce(c.num_operations, 0) AS num_operations, coalesce(c.is_device, false) AS is_device
+    SELECT p.proc, p.incarnation, coalesce(w.num_work, 0) AS num_work, coalesce(c.num_operations, 0) AS num_operations, coalesce(c.is_device, false) AS is_device,
+        coalesce(c.num_inside, 0) AS num_inside
     FROM partial_time_live p
     LEFT JOIN (SELECT proc, incarnation, sum(num_closed) AS num_work FROM partial_profile_spans WHERE kind IN ('forward', 'backward', 'optimizer') GROUP BY ALL) w USING (proc, incarnation)
-    LEFT JOIN (SELECT c.proc, c.incarnation, sum(c.num_operations) AS num_operations,
+    LEFT JOIN (SELECT c.proc, c.incarnation, sum(c.num_operations) AS num_operations, sum(c.num_inside_backward) AS num_inside,
             bool_or(c.num_device_event > 0 OR coalesce(g.backend LIKE '%nccl%' OR g.backend LIKE '%xccl%', false)) AS is_device
         FROM partial_profile_collectives c LEFT JOIN (SELECT group_id, incarnation, any_value(backend) AS backend FROM process_group GROUP BY ALL) g USING (group_id, incarnation)
         GROUP BY c.proc, c.incarnation) c USING (proc, incarnation)
@@ -102,6 +105,7 @@ WITH v AS (
 SELECT p.incarnation, p.rank, CAST(sum(span_ns) AS BIGINT) AS span_ns, CAST(sum(compute_ns) AS BIGINT) AS compute_ns,
     CAST(sum(communication_ns) AS BIGINT) AS communication_ns, CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(overlap_ns) AS BIGINT) AS overlap_ns,
     CAST(sum(other_ns) AS BIGINT) AS other_ns, CAST(sum(stall_ns) AS BIGINT) AS stall_ns, CAST(sum(device_ns) AS BIGINT) AS device_ns,
-    max(v.is_device) AS is_device, CAST(max(v.num_work) AS BIGINT) AS num_work, CAST(max(v.num_operations) AS BIGINT) AS num_operations, max(p.num_steps) AS num_steps
+    max(v.is_device) AS is_device, CAST(max(v.num_work) AS BIGINT) AS num_work, CAST(max(v.num_operations) AS BIGINT) AS num_operations, max(p.num_steps) AS num_steps,
+    CAST(max(v.num_inside) AS BIGINT) AS num_inside
 FROM partial_time_live p JOIN v USING (proc, incarnation)
 GROUP BY p.incarnation, p.rank ORDER BY p.incarnation, p.rank;

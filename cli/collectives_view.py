@@ -64,9 +64,9 @@ def _where(found: "Collectives") -> "list[RenderableType]":
 
     table = new_table(
         "group", "operation", "size", "times", "wait p50", "p99", "transfer p50", "p99", "end skew", "busbw", "",
-        left=("group", "operation"),
+        left=("group", "operation"), spare=("end skew", "times", "p99", "size"),
     )  # fmt: skip
-    table.columns[0].max_width = GROUP_COLUMNS
+    table.columns[0].max_width, table.columns[0].min_width, table.columns[1].no_wrap = GROUP_COLUMNS, 5, True
     most = max((_rank_time(item) for item in found.classes), default=0)
     for item in found.classes[:MAX_CLASSES]:
         group = item.group.label if item.group is not None else f"{item.num_groups} x {item.group_kind}"

@@ -12,6 +12,7 @@ from rankscope.analyzers.network import Interface, Network
 from rankscope.analyzers.storage import Mount, Storage
 from rankscope.schema.measurement import Measurement
 
+from .tables import FittingTable
 from .words import NONE, bar, count, duration, share, size, sparkline
 
 MAX_ROWS: Final = 16
@@ -158,7 +159,8 @@ def _dim(notes: list[str]) -> list[Text]:
 
 
 def _table(*headers: str, right: tuple[int, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
+    table = FittingTable(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
     for index, header in enumerate(headers):
-        table.add_column(header, justify="right" if index in right else "left", overflow="fold")
+        is_whole = index in right or not header
+        table.add_column(header, justify="right" if index in right else "left", overflow="fold", no_wrap=is_whole)
     return table

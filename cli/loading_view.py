@@ -10,6 +10,7 @@ from rich.text import Text
 from rankscope.analyzers.loading import EpochLine, Loader, Loading
 from rankscope.schema.measurement import Measurement
 
+from .tables import FittingTable
 from .words import NONE, bar, count, duration, share, sparkline
 
 MAX_ROWS: Final = 8
@@ -90,7 +91,8 @@ def _number(measurement: Measurement) -> float | None:
 
 
 def _table(*headers: str, right: tuple[int, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
+    table = FittingTable(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
+    table.spare = ("over time", "none ready", "ready")
     for index, header in enumerate(headers):
         table.add_column(header, justify="right" if index in right else "left", overflow="fold", no_wrap=index in right)
     return table

@@ -23,6 +23,7 @@ from .host_view import hosts_section, network_section, processes_section, storag
 from .loading_view import loading_section
 from .numerics_view import numerics_section
 from .quality_view import quality
+from .tables import FittingTable
 from .words import NONE, bar, count, duration, histogram, share, size, sparkline
 
 MAX_RANKS: Final = 16
@@ -189,7 +190,7 @@ def _communication(talk: Communication) -> RenderableType:
         return Text(f"{NONE}  no collective was recorded")
     table = _table(
         "group", "operation", "count", "bytes each", "total", "duration\np50", "\np99", "host wait\np50", "\np99",
-        "transfer\np50", "ends\nby", right=tuple(range(2, 10)),
+        "transfer\np50", "ends\nby", right=tuple(range(2, 10)), spare=("ends\nby", "bytes each", "total"),
     )  # fmt: skip
     for item in talk.operations[:MAX_OPERATIONS]:
         table.add_row(*(Text(cell) for cell in _operation_cells(item)))
@@ -266,10 +267,12 @@ def _number(measurement: Measurement) -> int | None:
     return None if measurement.value is None else int(measurement.value)
 
 
-def _table(*headers: str, right: tuple[int, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
+def _table(*headers: str, right: tuple[int, ...], spare: tuple[str, ...] = ()) -> Table:
+    table = FittingTable(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
+    table.spare = spare
     for index, header in enumerate(headers):
-        table.add_column(header, justify="right" if index in right else "left", overflow="fold", no_wrap=index in right)
+        is_whole = index in right or not header
+        table.add_column(header, justify="right" if index in right else "left", overflow="fold", no_wrap=is_whole)
     return table
 
 

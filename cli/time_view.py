@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rankscope.analyzers.timeline import CUDA_HOST, DEVICE, HOST, PARTS, NameTime, Timeline, Times
 
-from .tables import new_table
+from .tables import FittingTable, new_table
 from .words import NONE, bar, count, duration, share
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ MAX_NAMES: Final = 4
 MAX_SUSPECTS: Final = 5
 NAME_COLUMNS: Final = 72
 BAR_COLUMNS: Final = 24
+_DRAWING: Final = "█ compute ▓ comm.\n▒ copies ░ other · idle"
+_SPARE: Final = (_DRAWING, "comm./compute", "overlap", "other", "exposed\ncopies")
+"""What a narrow terminal has no room for, the first first."""
 _LETTERS: Final = dict(zip(PARTS, "█▓▒░·", strict=True))
 _COLUMNS: Final = {
     DEVICE: ("time.span", *PARTS, "ratio.overlap", "ratio.communication_computation"),
@@ -28,13 +31,13 @@ _COLUMNS: Final = {
     CUDA_HOST: ("time.span", "time.host_wait", "time.communication", "time.exposed_communication", "time.compute"),
 }  # fmt: skip
 _HEADERS: Final = {
-    "time.span": "span", "time.compute": "compute", "time.exposed_communication": "exposed comm.",
-    "time.exposed_copy": "exposed copies", "time.exposed_other": "other", "time.idle": "idle",
-    "time.host_wait": "host-visible waits", "time.communication": "communication", "ratio.overlap": "overlap",
+    "time.span": "span", "time.compute": "compute", "time.exposed_communication": "exposed\ncomm.",
+    "time.exposed_copy": "exposed\ncopies", "time.exposed_other": "other", "time.idle": "idle",
+    "time.host_wait": "host-visible\nwaits", "time.communication": "communication", "ratio.overlap": "overlap",
     "ratio.communication_computation": "comm./compute",
 }  # fmt: skip
 _NOTES: Final = {
-    DEVICE: "device timeline: █ compute ▓ exposed communication ▒ exposed copies ░ other · idle",
+    DEVICE: "device timeline, from first to last activity; exposed: while the device does nothing before it here",
     HOST: "counted steps, as the host saw them: compute is forward, backward and optimizer without the waits in them",
     CUDA_HOST: "counted steps of a CUDA job: host times say when work was launched, not when it ran",
 }  # fmt: skip
@@ -58,17 +61,18 @@ def time_section(found: Times, shared: "Exposure | None" = None) -> RenderableTy
 
 def _ranks(kind: str, timelines: list[Timeline]) -> RenderableType:
     columns = _COLUMNS[kind]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
-    table.add_column("rank", justify="right")
+    table = FittingTable(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
+    table.spare = _SPARE
+    starts = sorted({line.incarnation for line in timelines})
     has_devices = any("device" in line.measurements["time.span"].scope for line in timelines)
-    if has_devices:
-        table.add_column("device")
-    for name in columns:
-        table.add_column(_HEADERS[name], justify="right")
+    about = ["rank", *(["start"] if len(starts) > 1 else []), *(["device"] if has_devices else [])]
+    for header in (*about, *(_HEADERS[name] for name in columns)):
+        table.add_column(header, justify="left" if header == "device" else "right", no_wrap=True)
     if kind == DEVICE:
-        table.add_column("")
+        table.add_column(_DRAWING, no_wrap=True)
     for line in timelines:
-        cells = [NONE if line.rank is None else str(line.rank), *([line.device] if has_devices else [])]
+        cells = [NONE if line.rank is None else str(line.rank), *([str(starts.index(line.incarnation) + 1)] if len(starts) > 1 else []),
+                 *([line.device] if has_devices else [])]  # fmt: skip
         cells += [_cell(line, name) for name in columns]
         table.add_row(*cells, *([_bar(line)] if kind == DEVICE else []))
     return table
@@ -97,13 +101,19 @@ def _bar(line: Timeline) -> str:
 
 
 def _reasons(timelines: list[Timeline]) -> list[Text]:
-    """Why numbers are missing, each reason once."""
+    """Why numbers are missing, and what those that are there hold too much, each once."""
     found: dict[str, list[str]] = defaultdict(list)
     for line in timelines:
         for name, item in line.measurements.items():
-            if item.value is None and _HEADERS.get(name) and _HEADERS[name] not in found[item.reason]:
-                found[item.reason].append(_HEADERS[name])
-    return [Text(f"{NONE} {', '.join(names)}: {reason}", style="dim") for reason, names in found.items()]
+            if item.value is None and _HEADERS.get(name) and _one_line(name) not in found[item.reason]:
+                found[item.reason].append(_one_line(name))
+    notes = [f"{NONE} {', '.join(names)}: {reason}" for reason, names in found.items()]
+    caveats = {text for line in timelines for text in line.measurements["time.span"].provenance.caveats}
+    return [Text(note, style="dim") for note in (*notes, *sorted(caveats))]
+
+
+def _one_line(name: str) -> str:
+    return _HEADERS[name].replace("\n", " ")
 
 
 def _shared(shared: "Exposure") -> list[RenderableType]:
@@ -112,7 +122,7 @@ def _shared(shared: "Exposure") -> list[RenderableType]:
 
     talking, exposed = shared.by_kind(COMMUNICATION), shared.by_kind(EXPOSED)
     kept_up, header = (exposed, _HEADERS["time.exposed_communication"]) if exposed else (
-        shared.by_kind(WAIT), _HEADERS["time.host_wait"])  # fmt: skip
+        shared.by_kind(WAIT), _one_line("time.host_wait"))  # fmt: skip
     table = new_table("group", "operation", "communication", header, "share", "", left=("group", "operation"))
     total = sum(kept_up.values())
     for kind, op in sorted({*talking, *kept_up}, key=lambda key: (-kept_up.get(key, 0), -talking.get(key, 0), key)):

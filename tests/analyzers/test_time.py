@@ -109,6 +109,24 @@ def test_a_wait_inside_backward_is_no_compute(tmp_path: Path) -> None:
     assert (line.value("time.communication"), line.value("time.overlap")) == (50 * MS, 30 * MS)
 
 
+@pytest.mark.parametrize("timing_source", ["poll", "device_event"])
+def test_waits_inside_cpp_are_unknown_and_not_nothing(timing_source: str, tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run", world_size=1)
+    for step in range(3):
+        build.span(0, step, "backward", 100 * step, 100 * step + 80)
+        build.collective(0, step, 100 * step + 20, None, 100 * step + 70, step=step, phase="backward",
+                         timing_source=timing_source)  # fmt: skip
+        build.step(0, step, 100 * step, 100 * step + 100)
+    build.entities()
+    with Run.open(str(build.seal())) as run:
+        [line] = times(run).timelines
+    waited = line.measurements["time.host_wait"]
+    assert waited.value is None and "inside backward" in waited.reason
+    if timing_source == "poll":  # what it may hold too much is said with the number
+        assert line.value("time.compute") == 160 * MS
+        assert "is counted as compute" in line.measurements["time.compute"].provenance.caveats[0]
+
+
 def test_host_times_of_a_cuda_job_are_never_called_compute(tmp_path: Path) -> None:
     build = RunBuilder(tmp_path / "run", world_size=1)
     for step in range(2):
