@@ -1,4 +1,4 @@
-"""Texts that lie beside a module: read as a file, since `importlib.resources` brings zipfile and shutil, 10 ms of it."""
+"""Texts that lie beside a module: read as files, for `importlib.resources` loads zipfile and shutil: 10 ms of work."""
 
 import os
 
