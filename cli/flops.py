@@ -29,7 +29,7 @@ def command(
 
     What is executed is counted, forward and backward: with activation checkpointing the recomputation is in it, and
     what is computed from it is HFU. The script runs for three steps and is stopped. Declare the result with
-    attach(flops_per_sample=...).
+    attach(flops_per_sample=..., flops_source="counted").
 
     Example: rankscope flops train.py -- --batch 8
     """
@@ -42,11 +42,14 @@ def command(
             said = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
             raise NoEvidence(f"{script}: no optimizer step was seen twice (status {done.returncode}: {said})")
         counted = documents.loads(out.read_text())
+        if not counted["flops"]:
+            raise NoEvidence(f"{script}: a step has no matrix product, convolution or attention: nothing to count")
         samples = _samples(str(Path(folder) / "run"), folder)
     per_sample = counted["flops"] / samples if samples else None
     if json:
         print_json({"script": script, "flops_per_step": counted["flops"], "samples_per_step": samples,
-                    "flops_per_sample": per_sample, "by_op": counted["by_op"]})  # fmt: skip
+                    "flops_per_sample": per_sample, "recomputes": counted["recomputes"],
+                    "by_op": counted["by_op"]})  # fmt: skip
         return 0
     _print(counted, samples, per_sample)
     return 0
@@ -57,8 +60,13 @@ def _print(counted: "Mapping[str, Any]", samples: float | None, per_sample: floa
     if per_sample is None:
         print("a sample     not known: no loader or rankscope.step(samples=...) told how many a step has")
     else:
-        told = f"{samples:,.0f} samples a step); attach(flops_per_sample={per_sample:.6g})"
+        also = ', activation_checkpointing="on"' if counted["recomputes"] else ""
+        told = (
+            f'{samples:,.0f} samples a step); attach(flops_per_sample={per_sample:.6g}, flops_source="counted"{also})'
+        )
         print(f"a sample     {per_sample:.4g} FLOPs ({told}")
+    if counted["recomputes"]:
+        print("             activations are recomputed, and counted twice: what is computed from it is HFU, not MFU")
     most = sorted(counted["by_op"].items(), key=lambda item: -item[1])[:MAX_OPS]
     for name, flops in most:
         print(f"             {flops / counted['flops']:6.1%}  {name}")

@@ -39,6 +39,8 @@ def attach(  # noqa: PLR0913
     peak_flops: float | None = None,
     flops_per_sample: float | None = None,
     flops_per_token: float | None = None,
+    flops_source: str | None = None,
+    activation_checkpointing: str | None = None,
     global_batch: int | None = None,
     sequence_length: int | None = None,
     precision: str | None = None,
@@ -51,9 +53,11 @@ def attach(  # noqa: PLR0913
 
     run_dir: the run's own folder or object-store address. layout: sizes by dimension, such as {"dp": 4, "tp": 2}.
     price_per_device_hour: in the currency of your choice. peak_flops: FLOP/s of one device. flops_per_sample and
-    flops_per_token: FLOPs of the model. global_batch: samples per step over all ranks. artifacts: dicts with kind and
-    name, also version, digest, source. hooks: names; "-name" leaves one out. agent: auto, now, thread or off.
-    Arguments win over RANKSCOPE_* variables. Raises SettingsError (a ValueError), which says the fix.
+    flops_per_token: FLOPs of the model; flops_source: "counted" where `rankscope flops` counted them, recomputation
+    included. activation_checkpointing: what is recomputed, in your words. global_batch: samples per step over all
+    ranks. artifacts: dicts with kind and name, also version, digest, source. hooks: names; "-name" leaves one out.
+    agent: auto, now, thread or off. Arguments win over RANKSCOPE_* variables. Raises SettingsError (a ValueError),
+    which says the fix.
     """
     given = {name: value for name, value in locals().items() if value is not None}
     if not given["artifacts"]:

@@ -1,21 +1,28 @@
 """Runs a training script until its second step is over and counts the FLOPs of that step; a process of its own.
 
 `torch.utils.flop_counter` counts matrix products, convolutions and attention, forward and backward, as they are
-executed: with activation checkpointing the recomputation is in it. Elementwise work is not counted. A step is from one
-call of the first optimizer's `step` to the next. The counter sees nothing inside compiled graphs, so compiling is
-switched off by the command that starts this. `python -m rankscope.tracer.count_flops OUT SCRIPT [ARGS...]` writes
-{"flops": ..., "by_op": {...}} to OUT.
+executed: with activation checkpointing the recomputation is in it, which is told (torch's own checkpointing is seen by
+its two entries, `torch.utils.checkpoint` 2.1). Elementwise work is not counted. A step is from one call of the first
+optimizer's `step` to the next. The counter sees nothing inside compiled graphs, so compiling is switched off by the
+command that starts this. `python -m rankscope.tracer.count_flops OUT SCRIPT [ARGS...]` writes
+{"flops": ..., "by_op": {...}, "recomputes": ...} to OUT.
 """
 
 import contextlib
+import functools
 import json
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 _COUNTED, _LAST = 1, 3
 """Optimizer steps: counted is the one after the first; rankscope's own rows of it are whole after the third."""
+
+
+_CHECKPOINTING = ("checkpoint", "_checkpoint_without_reentrant_generator")
+"""What users call, and what composable checkpointing does."""
 
 
 class _Done(BaseException):
@@ -30,7 +37,24 @@ class _Counter:
 
         self._mode, self._out = FlopCounterMode(display=False), out
         self._first: Any = None
-        self._num_steps = 0
+        self._num_steps = self._num_recomputed = 0
+
+    def watch_checkpointing(self) -> None:
+        """Before the script imports it: from then on its calls in the counted step are counted."""
+        from torch.utils import checkpoint
+
+        for name in _CHECKPOINTING:
+            original = getattr(checkpoint, name, None)
+            if original is not None:
+                setattr(checkpoint, name, self._watched(original))
+
+    def _watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(*arguments: Any, **options: Any) -> Any:
+            self._num_recomputed += self._num_steps == _COUNTED
+            return original(*arguments, **options)
+
+        return call
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         """Called by torch after every optimizer step."""
@@ -43,7 +67,8 @@ class _Counter:
         elif self._num_steps == _COUNTED + 1:
             self._mode.__exit__(None, None, None)
             by_op = {str(op): int(num) for op, num in self._mode.get_flop_counts().get("Global", {}).items()}
-            self._out.write_text(json.dumps({"flops": int(self._mode.get_total_flops()), "by_op": by_op}))
+            told = {"flops": int(self._mode.get_total_flops()), "by_op": by_op, "recomputes": self._num_recomputed > 0}
+            self._out.write_text(json.dumps(told))
         elif self._num_steps == _LAST:
             raise _Done
 
@@ -55,7 +80,9 @@ def main(arguments: list[str]) -> int:
     import rankscope.auto  # noqa: F401  (tells the samples of a step)
 
     out, script = Path(arguments[0]), arguments[1]
-    register_optimizer_step_post_hook(_Counter(out).after_step)
+    counter = _Counter(out)
+    register_optimizer_step_post_hook(counter.after_step)
+    counter.watch_checkpointing()
     sys.argv = arguments[1:]
     sys.path[0] = str(Path(script).resolve().parent)
     with contextlib.suppress(_Done):

@@ -20,8 +20,9 @@ _VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_
 def process_line(identity: ProcessIdentity, joined: Joining, settings: Settings) -> dict[str, Any]:
     """The body of a `process` line: what is known now."""
     cpus, environment = affinity(), os.environ
-    rank = joined.rank if joined.rank is not None else joining.rank_of(environment, "RANK")
-    size = joined.world_size if joined.world_size is not None else joining.rank_of(environment, "WORLD_SIZE")
+    seat = joined.seat
+    rank = seat.rank if seat.rank is not None else joining.rank_of(environment, "RANK")
+    size = seat.world_size if seat.world_size is not None else joining.rank_of(environment, "WORLD_SIZE")
     return {
         "proc": identity.proc, "rank": rank, "local_rank": joining.rank_of(environment, "LOCAL_RANK"),
         "node": identity.node, "host": identity.host, "boot_id": identity.boot_id, "pid": identity.pid,
@@ -29,29 +30,29 @@ def process_line(identity: ProcessIdentity, joined: Joining, settings: Settings)
         "container_id": identity.container_id, "pod_uid": identity.pod_uid, "restart_count": joining.restart_count(),
         "cpu_affinity": cpus, "numa_nodes": numa_nodes(Path(settings.sysfs), cpus), "world_size": size,
         "launch": identity.launch, "run_id": joined.own.run_id, "run_dir": joined.own.run_dir,
-        "is_solo": joined.rank is None and joining.is_solo(environment),
+        "is_solo": seat.rank is None and joining.is_solo(environment),
         "samplers": [spec.name for spec in SAMPLERS if spec.name in settings.hooks],
         **_devices(),
     }  # fmt: skip
 
 
-def run_line(settings: Settings, joined: Joining, home: Path) -> dict[str, Any]:
+def run_line(settings: Settings, run_id: str, world_size: int | None, home: Path) -> dict[str, Any]:
     """The body of a `run` line: what the user said of the run, and its manifest. Written by rank 0 alone."""
     from importlib import metadata
 
     from . import manifest  # with all its patterns: nobody pays for them at import
 
-    assert joined.run is not None
     declared = dict(settings.layout)
     has_flops = settings.flops_per_sample is not None or settings.flops_per_token is not None
     return {
-        "run_id": joined.run.run_id, "job_id": settings.job_id, "owner": settings.owner, "project": settings.project,
+        "run_id": run_id, "job_id": settings.job_id, "owner": settings.owner, "project": settings.project,
         "created_ns": time.time_ns(), "ontology_version": ONTOLOGY_VERSION,
-        "rankscope_version": metadata.version("rankscope"), "world_size": joined.world_size, **declared,
+        "rankscope_version": metadata.version("rankscope"), "world_size": world_size, **declared,
         "precision": settings.precision, "global_batch": settings.global_batch,
         "sequence_length": settings.sequence_length, "objective": settings.objective,
         "flops_per_sample": settings.flops_per_sample, "flops_per_token": settings.flops_per_token,
-        "flops_source": "declared" if has_flops else None, "peak_flops": settings.peak_flops,
+        "flops_source": (settings.flops_source or "declared") if has_flops else None,
+        "activation_checkpointing": settings.activation_checkpointing, "peak_flops": settings.peak_flops,
         "price_per_device_hour": settings.price_per_device_hour, "scheduler": manifest.scheduler(os.environ),
         "manifest": manifest.manifest(home),
     }  # fmt: skip
@@ -66,10 +67,10 @@ def _devices() -> dict[str, Any]:
 
 
 def artifact_rows(
-    settings: Settings, joined: Joining, identity: ProcessIdentity, line: dict[str, Any], home: Path
+    settings: Settings, identity: ProcessIdentity, line: dict[str, Any], home: Path
 ) -> list[dict[str, str]]:
     """Rows of table `artifact`: what is seen of the run whose `run` line is given, then what the user said."""
     from . import lineage
 
-    seen = lineage.artifacts(line["manifest"], home, identity.container_id, joined.world_size, settings.objective)
+    seen = lineage.artifacts(line["manifest"], home, identity.container_id, line["world_size"], settings.objective)
     return [*seen, *settings.artifacts]

@@ -16,6 +16,7 @@ from rankscope.schema.enums import ARTIFACT_KINDS
 from rankscope.schema.errors import SettingsError
 
 AGENT_MODES: Final = ("auto", "now", "thread", "off")
+FLOPS_SOURCES: Final = ("declared", "counted")
 OBJECT_STORES: Final = ("s3://", "gs://")
 LAYOUT_NAMES: Final = ("dp", "tp", "pp", "vpp", "cp", "ep", "sharding")
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -54,6 +55,8 @@ class Settings:
     peak_flops: float | None = None
     flops_per_sample: float | None = None
     flops_per_token: float | None = None
+    flops_source: str | None = None
+    activation_checkpointing: str | None = None
     global_batch: int | None = None
     sequence_length: int | None = None
     precision: str | None = None
@@ -132,6 +135,12 @@ def _label(value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 256 or not value.isprintable():
         raise ValueError("use a text of 1 to 256 printable characters")
     return value
+
+
+def _flops_source(value: Any) -> str:
+    if value not in FLOPS_SOURCES:
+        raise ValueError(f"use {' or '.join(FLOPS_SOURCES)}")
+    return str(value)
 
 
 def _mode(value: Any) -> str:
@@ -256,6 +265,7 @@ _VARIABLES: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
 _ARGUMENTS: Final[dict[str, Callable[[Any], Any]]] = {
     "run_dir": _place, "run_id": _run_id, "job_id": _label, "owner": _label, "project": _label, "layout": _layout,
     "price_per_device_hour": _positive, "peak_flops": _positive, "flops_per_sample": _positive,
-    "flops_per_token": _positive, "global_batch": _whole(1), "sequence_length": _whole(1), "precision": _label,
+    "flops_per_token": _positive, "flops_source": _flops_source, "activation_checkpointing": _label,
+    "global_batch": _whole(1), "sequence_length": _whole(1), "precision": _label,
     "objective": _label, "artifacts": _artifacts, "hooks": _hooks, "agent": _mode,
 }  # fmt: skip

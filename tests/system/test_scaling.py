@@ -11,6 +11,24 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+CHECKPOINTED = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import rankscope
+
+layers = nn.Sequential(nn.Linear(32, 64, bias=False), nn.Linear(64, 16, bias=False))
+optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
+rankscope.attach(flops_per_sample=1e6, flops_source="counted", activation_checkpointing="on", peak_flops=1e15,
+                 hooks="-memory", agent="now")
+for _ in range(12):
+    inputs = torch.randn(10, 32, requires_grad=True)
+    checkpoint(layers, inputs, use_reentrant=False).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    rankscope.step(samples=10)
+"""
 LINEAR = """
 import torch
 from torch import nn
@@ -113,3 +131,28 @@ def test_flops_of_a_known_model(tmp_path: Path) -> None:
     assert found["flops_per_step"] == forward + backward
     assert found["samples_per_step"] == 10
     assert found["flops_per_sample"] == (forward + backward) / 10
+    assert found["recomputes"] is False
+
+
+def test_recomputation_is_counted_and_told(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(CHECKPOINTED)
+    found = rankscope("flops", str(script), "--json", folder=tmp_path / "runs")
+    forward = 2 * 10 * (32 * 64 + 64 * 16)
+    again = 2 * 10 * 32 * 64  # the last layer's output is not needed backward, so it is not computed again
+    assert (found["flops_per_step"], found["recomputes"]) == (forward + again + 2 * forward, True)
+    printed = rankscope("flops", str(script), folder=tmp_path / "runs")
+    assert 'flops_source="counted", activation_checkpointing="on")' in printed and "is HFU, not MFU" in printed
+    environment = {**os.environ, "RANKSCOPE_DIR": str(tmp_path / "run"), "RANKSCOPE_LOCAL_DIR": str(tmp_path / "local")}
+    subprocess.run([sys.executable, str(script)], env=environment, timeout=100, check=True)
+    rankscope("seal", str(tmp_path / "run"), folder=tmp_path / "runs")
+    told = rankscope("efficiency", str(tmp_path / "run"), folder=tmp_path / "runs")
+    assert "HFU" in told and "MFU" not in told and "(counted)" in told
+
+
+def test_a_step_of_nothing_that_is_counted_is_no_zero(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\np = torch.nn.Parameter(torch.ones(4))\no = torch.optim.SGD([p], lr=0.1)\n"
+                      "for _ in range(5):\n    (p * 2).sum().backward()\n    o.step()\n")  # fmt: skip
+    said = rankscope("flops", str(script), folder=tmp_path / "runs", status=2)
+    assert "nothing to count" in said and len(said.strip().splitlines()) == 1
