@@ -175,6 +175,17 @@ def test_a_header_that_is_none_is_told_without_its_text(
     assert "Header format invalid" in ran.err and "secret" not in ran.err and "Bearer" not in ran.err
 
 
+@pytest.mark.parametrize(("mode", "says"), [("redirect", "a redirect (308)"), ("page", "a web page: this is no coll")])
+def test_what_is_no_answer_of_a_collector_is_no_success(
+    rankscope: Command, tmp_path: Path, mode: str, says: str
+) -> None:
+    run_dir = healthy_run(tmp_path / "run")
+    with Running(mode) as receiver:
+        ran = rankscope("export", "otlp", str(run_dir), "--endpoint", receiver.endpoint)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "spans do not arrive" in ran.err and says in ran.err
+
+
 def test_the_query_of_an_address_stays_at_its_end(rankscope: Command, tmp_path: Path) -> None:
     run_dir = healthy_run(tmp_path / "run")
     with Running() as receiver:

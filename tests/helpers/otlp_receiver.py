@@ -49,7 +49,7 @@ class SpanGot:
 
 @dataclass
 class Receiver:
-    """What came. mode: answer, refuse (503), or hang."""
+    """What came. mode: answer, refuse (503), redirect (308), page (a web page), or hang."""
 
     mode: str = "answer"
     metric_requests: list[tuple[float, list[MetricPoint]]] = field(default_factory=list)
@@ -114,6 +114,13 @@ def _handler(receiver: Receiver, over: threading.Event) -> type[BaseHTTPRequestH
             if receiver.mode == "refuse":
                 receiver.num_refused += 1
                 self.send_response(503)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            if receiver.mode in ("redirect", "page"):
+                self.send_response(308 if receiver.mode == "redirect" else 200)
+                self.send_header("Location", "https://127.0.0.1/")
+                self.send_header("Content-Type", "text/html; charset=utf-8")
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return

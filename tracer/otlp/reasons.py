@@ -1,11 +1,14 @@
 """Why an export failed: the SDK's exporters log the reason and return only that they failed."""
 
 import logging
+import re
 from collections.abc import Iterable
 from typing import Final
 
 from .secrets import hidden
 
+MAX_TEXT: Final = 200
+_CAUSE: Final = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
 _LOGGERS: Final = ("opentelemetry", "urllib3", "requests")
 
 
@@ -49,5 +52,7 @@ class Reasons(logging.Filter):
 
 
 def one_line(error: object) -> str:
-    """At most 200 characters, without line breaks."""
-    return " ".join(str(error).split())[:200]
+    """At most MAX_TEXT characters, without line breaks; of a long chain of causes the system's own words."""
+    text = " ".join(str(error).split())
+    cause = _CAUSE.search(text) if len(text) > MAX_TEXT else None
+    return cause[1] if cause else text[:MAX_TEXT]

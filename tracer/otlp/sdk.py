@@ -8,7 +8,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -39,6 +39,9 @@ from .span import Span
 from .wanted import GRPC
 
 Sent = tuple[Mapping[str, Any], Span]
+
+
+_Exporter = TypeVar("_Exporter")
 
 
 class Export(Protocol):
@@ -116,7 +119,7 @@ def _metric_exporter(kind: str, protocol: str, ready: Callable[[], None]) -> Met
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
     ready()
-    return OTLPMetricExporter()
+    return _strict(OTLPMetricExporter())
 
 
 def _span_exporter(kind: str, protocol: str, endpoint: str, ready: Callable[[], None]) -> SpanExporter:
@@ -133,7 +136,31 @@ def _span_exporter(kind: str, protocol: str, endpoint: str, ready: Callable[[], 
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     ready()
-    return OTLPSpanExporter(endpoint=endpoint or None)
+    return _strict(OTLPSpanExporter(endpoint=endpoint or None))
+
+
+def _strict(exporter: _Exporter) -> _Exporter:
+    """The SDK (1.45) takes a redirect, which it does not follow, and a web page for success: nothing arrived there.
+
+    Its session is private, and one of ours would switch off the user's credential provider; where none is found the SDK
+    is left as it is.
+    """
+    held = getattr(exporter, "_client", exporter)
+    session = getattr(getattr(held, "_transport", held), "_session", None)
+    hooks = getattr(session, "hooks", None)
+    if isinstance(hooks, dict):
+        hooks.setdefault("response", []).append(_refuse_what_is_no_answer)
+    return exporter
+
+
+def _refuse_what_is_no_answer(response: Any, *_: Any, **__: Any) -> None:
+    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if 300 <= response.status_code < 400:
+        response.close()
+        raise OSError(f"the answer is a redirect ({response.status_code}), which is not followed")
+    if response.status_code < 300 and kind == "text/html":
+        response.close()
+        raise OSError("the answer is a web page: this is no collector")
 
 
 def _grpc_compression(signal: str) -> Any:

@@ -125,6 +125,14 @@ def test_a_bad_endpoint_costs_two_seconds_at_the_end_and_one_line(start: Callabl
         assert live.finish() < 2 + SLACK_S
 
 
+def test_metrics_that_are_redirected_do_not_arrive(start: Callable[..., Live]) -> None:
+    with Running("redirect") as receiver:
+        live = start(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint, OTEL_METRIC_EXPORT_INTERVAL="20",
+                     OTEL_TRACES_EXPORTER="none", OTEL_EXPORTER_OTLP_TIMEOUT="1")  # fmt: skip
+        live.step(0)
+        assert "the answer is a redirect (308)" in live.wait_for_lines(1)[0]
+
+
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 def test_no_line_tells_a_secret(
     start: Callable[..., Live], protocol: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]

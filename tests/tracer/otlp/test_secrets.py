@@ -2,6 +2,7 @@
 
 import pytest
 
+from rankscope.tracer.otlp.reasons import MAX_TEXT, one_line
 from rankscope.tracer.otlp.secrets import hidden, secrets_of, without_secrets
 
 
@@ -39,3 +40,10 @@ def test_what_is_said(variables: dict[str, str], said: str, shown: str) -> None:
 def test_of_an_address_that_is_given() -> None:
     said = hidden("no host me:secret@host?q=5", secrets_of({}, "me:secret@host?q=5"))
     assert said == "no host [redacted]host[redacted]"
+
+
+def test_of_a_long_chain_of_causes_the_system_s_own_words_are_told() -> None:
+    chain = f"HTTPConnectionPool({'x' * MAX_TEXT}): (Caused by NewConnectionError('[Errno 111] Connection refused'))"
+    assert one_line(chain) == "Connection refused"
+    assert one_line("short: [Errno 111] Connection\nrefused") == "short: [Errno 111] Connection refused"
+    assert one_line("y" * 2 * MAX_TEXT) == "y" * MAX_TEXT
