@@ -24,7 +24,8 @@ _RULES: Final = (
                 "run.project", "run.price_per_device_hour", "run.ontology_version", "scheduler.*", "manifest.folder",
                 "manifest.executable", "manifest.topology.cpu_affinity.*",
                 "manifest.topology.numa_nodes.*", "environment.RANK", "environment.*_RANK", "environment.MASTER_*",
-                "environment.TORCHELASTIC_*", "environment.ROLE_NAME", "environment.RANKSCOPE*",
+                "environment.TORCHELASTIC_*", "environment.ROLE_NAME", "environment.RANKSCOPE_*DIR",
+                "environment.RANKSCOPE_*_ID", "environment.RANKSCOPE_OWNER", "environment.RANKSCOPE_PROJECT",
                 "environment.*CACHE_DIR", "environment.VIRTUAL_ENV", "environment.CONDA_DEFAULT_ENV",
                 "artifact.*.source", "artifact.container.*", "run.flops_*", "run.peak_flops")),
     (SCALE, ("run.world_size", "run.dp", "environment.*WORLD_SIZE", "nodes.number", "devices.number", "groups.*")),
@@ -32,7 +33,7 @@ _RULES: Final = (
              "manifest.code.commit", "manifest.code.num_changed_files", "manifest.code.is_dirty", "nodes.kernel",
              "nodes.os", "nodes.memory_bytes", "manifest.topology.memory_bytes", "artifact.seed.*",
              "artifact.dependency.rankscope.*", "artifact.dependency.psutil.*", "artifact.dependency.wrapt.*",
-             "artifact.code.*.version")),
+             "artifact.code.*.version", "environment.RANKSCOPE", "environment.RANKSCOPE_[!K]*")),
 )  # fmt: skip
 _TOLD_TWICE: Final = ("manifest.versions.*", "manifest.python", "manifest.torch.version", "artifact.topology.*",
                       "artifact.config.command line.*")  # fmt: skip
@@ -67,7 +68,7 @@ class Difference:
 
 def differences(left: Manifest, right: Manifest) -> tuple[Difference, ...]:
     """All of them, what matters most first, then in the order of the fields."""
-    ones, others = dict(_fields(left)), dict(_fields(right))
+    ones, others = _merged(_fields(left)), _merged(_fields(right))
     sizes = (left.run.get("world_size"), right.run.get("world_size"))
     found = [
         Difference(field, _kind(field, ones.get(field), others.get(field), sizes), name_of(field), ones.get(field),
@@ -132,6 +133,17 @@ def they_differ(found: tuple[Difference, ...]) -> str:
     return f"{in_words(found)} differ{'s' if len(found) == 1 else ''}"
 
 
+def _merged(fields: Iterator[tuple[str, Value]]) -> dict[str, Value]:
+    """What a field says; of one that says several things (an option given twice, a data set of two digests) all."""
+    found: dict[str, list[Value]] = {}
+    for field, value in fields:
+        held = found.setdefault(field, [])
+        if value not in held:
+            held.append(value)
+    return {field: held[0] if len(held) == 1 else ", ".join(str(value) for value in held if value is not None)
+            for field, held in found.items()}  # fmt: skip
+
+
 def _fields(manifest: Manifest) -> Iterator[tuple[str, Value]]:
     made = dict(manifest.made_with)
     yield from _flat("environment", made.pop("environment", None) or {})
@@ -148,7 +160,8 @@ def _fields(manifest: Manifest) -> Iterator[tuple[str, Value]]:
     yield "devices.number", sum(row["num_devices"] for row in manifest.devices)
     yield "devices.kind", _joined(f"{row['name']} {row['memory_bytes']}" for row in manifest.devices)
     for row in manifest.groups:
-        yield f"groups.{row['mesh_dimension']}.{row['backend']}.{row['size']}", row["num_groups"]
+        of = row["mesh_dimension"] or "unnamed"
+        yield f"groups.{of}.{row['backend'] or 'unknown backend'}.{row['size']}", row["num_groups"]
 
 
 def _options(command: list[str]) -> Iterator[tuple[str, Value]]:

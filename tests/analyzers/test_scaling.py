@@ -14,6 +14,7 @@ from scaling_series import step_times
 
 from rankscope.analyzers.compare import Comparison, compare
 from rankscope.analyzers.data_coordinates import DataCoordinates
+from rankscope.analyzers.differences import differences
 from rankscope.analyzers.manifest import Manifest
 from rankscope.analyzers.run import Run
 from rankscope.analyzers.scaling import Scaling, scaling_of_runs
@@ -130,6 +131,24 @@ def test_every_planted_confounder_is_named(change: dict[str, Any], name: str) ->
     compared = compare(make(2, 60.0, **plain), make(2, 50.0, **{**plain, **change}))
     assert compared.verdict == "not comparable"
     assert name in compared.text
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "names"),
+    [
+        ({"command": ["python", "t.py", "-o", "a", "-o", "z"]}, {"command": ["python", "t.py", "-o", "b", "-o", "z"]},
+         {"option -o"}),
+        ({"environment": {"RANKSCOPE_KERNELS": "10:5"}}, {"environment": {}}, {"RANKSCOPE KERNELS"}),
+        ({"environment": {"RANKSCOPE_HOOKS": "-memory", "RANKSCOPE_RUN_ID": "x"}}, {"environment": {}}, set()),
+    ],
+)  # fmt: skip
+def test_what_is_told_several_times_counts_whole(one: dict[str, Any], other: dict[str, Any], names: set[str]) -> None:
+    found = differences(make(1, 100.0, manifest=one).made_from, make(1, 100.0, manifest=other).made_from)
+    assert {item.name for item in found if item.kind == "confounder"} == names
+    two_digests = tuple(artifact("dataset", "corpus", digest=digest) for digest in ("one", "two"))
+    found = differences(make(1, 100.0, artifacts=two_digests).made_from,
+                        make(1, 100.0, artifacts=two_digests[1:]).made_from)  # fmt: skip
+    assert [(item.name, item.left, item.right) for item in found] == [("dataset corpus", "one, two", "two")]
 
 
 def test_options_that_follow_from_the_size_are_no_confounder() -> None:
