@@ -201,7 +201,7 @@ def _address(base: str, protocol: str) -> str:
 
 def _resources(run: Run) -> dict[int | None, Mapping[str, Any]]:
     """By rank; None: of the run as a whole."""
-    asked = wanted({**os.environ, "OTEL_TRACES_EXPORTER": "otlp"})
+    asked = wanted({**os.environ, "OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": ""})  # asked for by hand
     whole = {**identity(run.run_id, asked, "export"), **described(run_columns(run))}
     found: dict[int | None, Mapping[str, Any]] = {None: whole}
     by_host: dict[tuple[str, str], Mapping[str, Any]] = {}

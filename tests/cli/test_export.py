@@ -186,6 +186,18 @@ def test_what_is_no_answer_of_a_collector_is_no_success(
     assert "spans do not arrive" in ran.err and says in ran.err
 
 
+def test_what_the_variables_say_of_the_service_holds_for_what_is_asked_for_by_hand(
+    rankscope: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("OTEL_SDK_DISABLED", "true"), ("OTEL_SERVICE_NAME", "trainer"),
+                        ("OTEL_RESOURCE_ATTRIBUTES", "team=x")):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    run_dir = healthy_run(tmp_path / "run")
+    with Running() as receiver:
+        assert rankscope("export", "otlp", str(run_dir), "--endpoint", receiver.endpoint).status == 0
+    assert {(span.resource["service.name"], span.resource["team"]) for span in receiver.spans} == {("trainer", "x")}
+
+
 def test_the_query_of_an_address_stays_at_its_end(rankscope: Command, tmp_path: Path) -> None:
     run_dir = healthy_run(tmp_path / "run")
     with Running() as receiver:

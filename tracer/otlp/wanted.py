@@ -28,6 +28,7 @@ SERVICE: Final = "rankscope"
 _PARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2}).*")
 _MOST: Final = 1 << 64
 _MOST_PORT: Final = 65_535
+_TEMPORALITIES: Final = ("", "cumulative", "delta", "lowmemory")
 
 
 class Parent(NamedTuple):
@@ -91,7 +92,7 @@ def wanted(environment: Mapping[str, str]) -> Wanted:
     resource = _pairs(_text(environment, "OTEL_RESOURCE_ATTRIBUTES"))
     return Wanted(
         frozenset(exporters["metrics"]), frozenset(exporters["traces"]), protocols,
-        _text(environment, "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE").lower() == "delta",
+        _is_delta(environment, problems),
         max(LEAST_S, _number(environment, "OTEL_METRIC_EXPORT_INTERVAL", EXPORT_MS, problems) / 1e3),
         max(LEAST_S, _number(environment, "OTEL_BSP_SCHEDULE_DELAY", SPANS_MS, problems) / 1e3),
         _sampler(environment, problems), _service(environment, resource), resource,
@@ -104,7 +105,7 @@ def wanted(environment: Mapping[str, str]) -> Wanted:
 def parent_of(text: str) -> Parent | None:
     """The span that a `traceparent` names (W3C trace context); None for none, and for what is none."""
     match = _PARENT.fullmatch(text.strip().lower())
-    if match is None or not int(match[1], 16) or not int(match[2], 16):
+    if match is None or match[0].startswith("ff") or not int(match[1], 16) or not int(match[2], 16):
         return None
     return Parent(int(match[1], 16), int(match[2], 16), int(match[3], 16))
 
@@ -144,6 +145,15 @@ def _protocol(environment: Mapping[str, str], signal: str, problems: list[str]) 
         return protocol
     problems.append(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: use {HTTP} or {GRPC}; no {signal} are exported")
     return ""
+
+
+def _is_delta(environment: Mapping[str, str], problems: list[str]) -> bool:
+    """lowmemory is taken as delta, which it is for what is counted here."""
+    name = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+    asked = _text(environment, name).lower()
+    if asked not in _TEMPORALITIES:
+        problems.append(f"{name}={asked}: use cumulative, delta or lowmemory; cumulative is used")
+    return asked in ("delta", "lowmemory")
 
 
 def _sampler(environment: Mapping[str, str], problems: list[str]) -> Sampler:

@@ -53,7 +53,8 @@ def test_identity_and_parent() -> None:
     assert found.service == "a" and found.resource == {"service.name": "a", "team": "x,y"}
     assert found.parent == Parent(0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331, 1)
     assert wanted({**COLLECTOR, "OTEL_SERVICE_NAME": "b"}).service == "b"
-    for text in ("", "nonsense", "00-" + "0" * 32 + "-b7ad6b7169203331-01"):
+    never = "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for text in ("", "nonsense", "00-" + "0" * 32 + "-b7ad6b7169203331-01", never):
         assert wanted({**COLLECTOR, "TRACEPARENT": text}).parent is None
 
 
@@ -64,6 +65,15 @@ def test_numbers() -> None:
     assert wrong.export_s == 60 and wrong.problems == (
         "OTEL_METRIC_EXPORT_INTERVAL=soon: not a number of at least 0; 60000 is used",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "is_delta", "num_problems"),
+    [("", False, 0), ("cumulative", False, 0), ("DELTA", True, 0), ("lowmemory", True, 0), ("deltas", False, 1)],
+)
+def test_temporality(text: str, is_delta: bool, num_problems: int) -> None:
+    found = wanted({**COLLECTOR, "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": text})
+    assert (found.is_delta, len(found.problems)) == (is_delta, num_problems)
 
 
 @pytest.mark.parametrize(("text", "port"), [("", 9464), ("0", 0), ("65535", 65535), ("65536", None), ("-1", None)])
