@@ -132,7 +132,7 @@ def _time_ns(spans: list[Row]) -> tuple[int | None, str]:
 
 def _goodput(run: Run, coverage: float | None, made: Throughput, spans: list[Row]) -> Measurement:
     told = Evidence(run, ANALYZER, statement(ANALYZER, "useful"), ("step",), coverage)
-    ended, useful, different = run.rows(statement(ANALYZER, "useful"))[0]
+    ended, useful, different, is_unnumbered = run.rows(statement(ANALYZER, "useful"))[0]
     span, reason = _time_ns(spans)
     unit, amount = (
         ("tokens", made.steps.tokens) if made.steps.tokens.values is not None else ("samples", made.steps.samples)
@@ -142,7 +142,10 @@ def _goodput(run: Run, coverage: float | None, made: Throughput, spans: list[Row
     if not span:
         return told.measurement("throughput.goodput", None, {}, ended, reason=reason)
     value = float(amount.values.mean()) * different / span * 1e9
-    caveats = (f"in {unit}", f"{different} of {ended} steps count", f"{useful - different} were done again")
+    again = f"{useful - different} were done again"
+    if is_unnumbered:
+        again = "at most: which steps were done again after a restart, nobody tells: rankscope.step(global_step=...)"
+    caveats = (f"in {unit}", f"{different} of {ended} steps count", again)
     return told.measurement("throughput.goodput", value, {}, ended, caveats=caveats)
 
 

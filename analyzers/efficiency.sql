@@ -20,7 +20,8 @@ FROM (
 -- name: useful
 -- Steps that ended and taught the model something: not skipped, no evaluation, each number in the whole training once.
 SELECT CAST(count(*) AS BIGINT) AS num_ended, CAST(count(*) FILTER (WHERE is_useful) AS BIGINT) AS num_useful,
-    CAST(count(DISTINCT coalesce(global_step, incarnation * 1000000000000 + step)) FILTER (WHERE is_useful) AS BIGINT) AS num_different
+    CAST(count(DISTINCT coalesce(global_step, incarnation * 1000000000000 + step)) FILTER (WHERE is_useful) AS BIGINT) AS num_different,
+    count(DISTINCT incarnation) > 1 AND count(global_step) < count(*) AS is_unnumbered
 FROM (
     SELECT incarnation, step, max(global_step) AS global_step,
         NOT coalesce(bool_or(is_skipped), false) AND NOT coalesce(bool_or(left_out = 'eval'), false) AS is_useful

@@ -111,6 +111,25 @@ def test_mfu_without_an_input_says_which(tmp_path: Path, told: dict[str, Any], m
     assert missing in found.reason
 
 
+@pytest.mark.parametrize("is_numbered", [True, False])
+def test_goodput_after_a_restart(tmp_path: Path, is_numbered: bool) -> None:
+    """Steps 0..20, then 11..31 again: 32 different ones, if the job numbers them."""
+    builder = built(tmp_path / "run", ranks=1)
+    for (table, _), rows in builder.rows.items():
+        for row in rows if table == "step" else ():
+            row["global_step"] = row["step"] if is_numbered else None
+    for step in range(NUM_STEPS):
+        end = (NUM_STEPS + step + 1) * 100 * MS
+        builder.fact("step", 0, 1, step=step, start_ns=end - 100 * MS, end_ns=end, boundary="explicit", samples=8,
+                     tokens=80, global_step=step + 11 if is_numbered else None)  # fmt: skip
+    builder.entities(incarnation=1)
+    found = value(answer(builder), "throughput.goodput")
+    num = 32 if is_numbered else 2 * NUM_STEPS
+    assert found.value == pytest.approx(80 * num / (2 * NUM_STEPS * 0.1))
+    assert ("10 were done again" in found.provenance.caveats) == is_numbered
+    assert any("at most: which steps were done again" in text for text in found.provenance.caveats) != is_numbered
+
+
 def test_what_is_declared_as_no_number_is_not_declared(tmp_path: Path) -> None:
     told: dict[str, Any] = {
         "flops_per_sample": float("nan"),
