@@ -11,7 +11,7 @@ calls^2 s^2 / timed (entries drawn by a counter, taken as independent), summed o
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rankscope.schema.measurement import Interval, Measurement
@@ -20,6 +20,7 @@ from rankscope.schema.tables import TABLES
 from .counted import PAIRS as COUNTED_PAIRS
 from .counted import Counted, counted
 from .evidence import Evidence
+from .imported import import_notes
 from .listing import Fault
 from .partials import Pair, gather_all
 from .profile import COLLECTIVES, SPANS
@@ -66,6 +67,8 @@ class Coverage:
 
     num_strangers: processes with rows that the run does not know, so perhaps of another run.
     operations: rows of operations against operations counted. shadow: None without shadow steps.
+    import_notes: (file, what was wrong with it); None where the run is no import. ended_before: as ended, by earlier
+    incarnation.
     """
 
     coverage: Measurement
@@ -82,6 +85,8 @@ class Coverage:
     num_strangers: int
     shadow: Measurement | None
     operations: Counted
+    import_notes: tuple[tuple[str, str], ...] | None = None
+    ended_before: dict[int, dict[str, tuple[int, ...]]] = field(default_factory=dict)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -144,17 +149,24 @@ def coverage(run: Run) -> Coverage:
     )
     hooks = run.rows(statement(ANALYZER, "hooks"))
     told = Evidence(run, ANALYZER, statement(ANALYZER, "hooks"), ("capture",), share)
-    ended: dict[str, list[int]] = defaultdict(list)
-    for process in processes:
-        if process.incarnation == last and process.rank is not None:
-            ended[process.exit_kind or "unknown"].append(process.rank)
+    ended = _ended(processes)
     return Coverage(
         value, _rows(run, share), _dropped(run, processes, hooks, share),
         seen.measurement("capture.missing_ranks", len(missing), {"incarnation": last}, len(processes)),
         _errors(told, hooks), _overhead(run, told, hooks), _tiers(run, share), missing,
-        {kind: tuple(sorted(set(ranks))) for kind, ranks in sorted(ended.items())}, _hook_states(hooks), run.faults,
-        counts.num_strangers, shadow(run, share), operations,
+        ended.pop(last, {}), _hook_states(hooks), run.faults, counts.num_strangers, shadow(run, share), operations,
+        import_notes(run), ended,
     )  # fmt: skip
+
+
+def _ended(processes: list[_Process]) -> dict[int, dict[str, tuple[int, ...]]]:
+    """By incarnation and exit kind: the ranks."""
+    found: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for process in processes:
+        if process.rank is not None:
+            found[process.incarnation][process.exit_kind or "unknown"].add(process.rank)
+    return {number: {kind: tuple(sorted(ranks)) for kind, ranks in sorted(kinds.items())}
+            for number, kinds in sorted(found.items())}  # fmt: skip
 
 
 def _counts(run: Run, processes: list[_Process], uncaptured: dict[int, int]) -> _Counts:

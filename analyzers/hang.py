@@ -264,11 +264,12 @@ def _verdicts(
         waiting = tuple(sorted({rank for item in blocked for rank in item.waiting} - set(missing)))
         silent = [rank for rank in missing if record.is_silent.get(rank, False)]
         empty = f"; no operation in the record of {ranks_in_words(tuple(silent))}" if silent else ""
-        text = f"{_ranks(missing)} missing: {_ranks(waiting)} waiting for it{empty}"
+        text = f"{_ranks(missing)} missing: {_ranks(waiting)} waiting for {_them(missing)}{empty}"
         found.append(Verdict(kind, missing, text, NAMED, evidence=tuple(_evidence(item) for item in blocked)))
     unrecorded = tuple(sorted({rank for item in blocked for rank in item.unrecorded}))
     if unrecorded:
-        text = f"there is no record of {_ranks(unrecorded)}: whether it is missing cannot be decided"
+        are = "it is" if len(unrecorded) == 1 else "they are"
+        text = f"there is no record of {_ranks(unrecorded)}: whether {are} missing cannot be decided"
         found.append(Verdict("hang", (), text, NOT_DECIDED, evidence=({"ranks": list(unrecorded)},)))
     if undecided:
         where = ", ".join(item.group.label for item in undecided)
@@ -291,7 +292,11 @@ def _are_dead(record: _Record, missing: tuple[int, ...]) -> bool:
 def _differs(item: Mismatch, groups: dict[str | None, Group]) -> Verdict:
     label = (groups.get(item.group_id) or Group.unknown(item.group_id)).label
     said = ", ".join(f"{value}: {ranks_in_words(ranks)}" for value, ranks in item.said.items())
-    who = f"{_ranks(item.ranks)} differ" if item.ranks else "no majority, so who is wrong cannot be decided"
+    who = (
+        f"{_ranks(item.ranks)} differ{'s' if len(item.ranks) == 1 else ''}"
+        if item.ranks
+        else "no majority, so who is wrong cannot be decided"
+    )
     text = f"{label} at operation {item.seq}: different {item.what} ({said}); {who}"
     evidence: dict[str, Any] = {"group_id": item.group_id, "seq": item.seq, "what": item.what}
     return Verdict("mismatch", item.ranks, text, NAMED if item.ranks else NOT_DECIDED, evidence=(evidence,))
@@ -301,6 +306,10 @@ def _evidence(item: Blocked) -> dict[str, Any]:
     return {"table": "collective", "group_id": item.group.group_id, "group": item.group.label, "seq": item.seq,
             "op": item.op, "waiting": list(item.waiting), "missing": list(item.missing), "empty": list(item.empty),
             "is_behind": item.is_behind}  # fmt: skip
+
+
+def _them(ranks: tuple[int, ...]) -> str:
+    return "it" if len(ranks) == 1 else "them"
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:

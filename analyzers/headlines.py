@@ -14,10 +14,13 @@ from .communication import Communication, Unfinished
 from .coverage import Coverage
 from .groups import ranks_in_words
 from .headline import CRITICAL, INFO, WARNING, Headline, worst_first
+from .imported import import_headlines
 from .phases import Phases
 
 LONG_TAIL: Final = 1.5
 """p99 / p50 of the step time that is worth a warning: one step in a hundred takes half as long again."""
+WORTH_SAYING: Final = 1.1
+"""The same ratio below which nothing is said of it."""
 ENOUGH_FOR_P99: Final = 200
 """Observations below which the 99th percentile is one of the two largest, and is not spoken of."""
 MUCH_WAITING: Final = 0.2
@@ -50,16 +53,28 @@ def verdicts(brief: Brief, coverage: Coverage) -> tuple[Verdict, ...]:
 def _lost(coverage: Coverage) -> list[Headline]:
     found = []
     if missing := coverage.missing_ranks:
-        found.append(
-            Headline(
-                CRITICAL,
-                f"{_ranks(missing)} left no row: nothing is known about {'it' if len(missing) == 1 else 'them'}.",
-            )
-        )
+        them = "it" if len(missing) == 1 else "them"
+        if coverage.import_notes is None:
+            found.append(Headline(CRITICAL, f"{_ranks(missing)} left no row: nothing is known about {them}."))
+        else:  # nothing went wrong in the job: whoever imported it had no file
+            text = f"Nothing of {_ranks(missing).lower()} was imported: nothing is known about {them}."
+            found.append(Headline(WARNING, text))
     if dead := coverage.ended.get("killed", ()):
         found.append(Headline(CRITICAL, f"{_ranks(dead)} died without a clean end (killed, or lost with the node)."))
     if failed := coverage.ended.get("failed", ()):
         found.append(Headline(CRITICAL, f"{_ranks(failed)} ended by an exception that nothing caught."))
+    return [*found, *_restarted(coverage)]
+
+
+def _restarted(coverage: Coverage) -> list[Headline]:
+    """Who made the job start again: of each start but the last, who failed, else who was killed."""
+    found = []
+    for number, (_, ended) in enumerate(sorted(coverage.ended_before.items()), 1):
+        if failed := ended.get("failed", ()):
+            why = f": {_ranks(failed).lower()} ended by an exception that nothing caught"
+        else:
+            why = f": {_ranks(dead).lower()} died" if (dead := ended.get("killed", ())) else ""
+        found.append(Headline(WARNING, f"The job was started again after start {number}{why}.", "checkpoints"))
     return found
 
 
@@ -106,11 +121,12 @@ def _capture(coverage: Coverage) -> list[Headline]:
         text = f"Rows of {_count(number, 'process')} that this run does not know: files of another run may be mixed in."
         found.append(Headline(CRITICAL, text))
     if dropped := int(coverage.dropped.value or 0):
-        found.append(Headline(WARNING, f"{_count(dropped, 'row')} were overwritten before they were read."))
+        found.append(Headline(WARNING, _dropped(dropped, is_import=coverage.import_notes is not None)))
+    found += import_headlines(coverage.import_notes)
     share = coverage.coverage.value
     if thinned := _thinned(coverage):
         found.append(thinned)
-    elif share is not None and float(share) < 1 and not coverage.missing_ranks:
+    elif share is not None and float(share) < 1 and not coverage.missing_ranks and coverage.import_notes is None:
         found.append(Headline(WARNING, f"Only {100 * float(share):.2f} % of the rows are there."))
     for hook in coverage.hooks:
         if hook.off_ranks and hook.why != CHOSEN_OFF:
@@ -120,6 +136,13 @@ def _capture(coverage: Coverage) -> list[Headline]:
     if cost.value is not None and float(cost.value) > COSTLY:
         found.append(Headline(WARNING, f"The capture itself costs {100 * float(cost.value):.1f} % of the time."))
     return found
+
+
+def _dropped(number: int, *, is_import: bool) -> str:
+    was, it_was = ("was", "it was") if number == 1 else ("were", "they were")
+    if is_import:
+        return f"{_count(number, 'event')} {was} damaged or not believed, and left out."
+    return f"{_count(number, 'row')} {was} overwritten before {it_was} read."
 
 
 def _spooled(coverage: Coverage) -> list[Headline]:
@@ -152,12 +175,15 @@ def _steps(brief: Brief) -> list[Headline]:
     duration_ns, _, step, rank = longest
     seen = "" if rank is None else f", as seen by rank {rank}"
     ratio = duration_ns / p50 if num < ENOUGH_FOR_P99 else p99 / p50
+    if ratio < WORTH_SAYING:
+        return []
     if num < ENOUGH_FOR_P99:
         text = f"The longest of {num} counted steps took {ratio:.1f} times the median: step {step}{seen}."
     else:
         text = f"One step in a hundred takes {ratio:.1f} times the median or more; the longest was step {step}{seen}."
     is_long = ratio >= LONG_TAIL
-    return [Headline(WARNING if is_long else INFO, text, "stragglers" if is_long else "")]
+    has_peers = len({line.rank for line in brief.ranks}) > 1
+    return [Headline(WARNING if is_long else INFO, text, "stragglers" if is_long and has_peers else "")]
 
 
 def _waiting(communication: Communication) -> list[Headline]:

@@ -18,3 +18,7 @@ SELECT name, memory_bytes, CAST(count(DISTINCT device_uuid) AS BIGINT) AS num_de
 -- name: groups
 -- The process groups by kind.
 SELECT mesh_dimension, backend, size, CAST(count(DISTINCT group_id) AS BIGINT) AS num_groups FROM process_group GROUP BY ALL ORDER BY ALL;
+
+-- name: manifests
+-- Who wrote the run: importers say so, and what was wrong with their files.
+SELECT manifest FROM run WHERE manifest IS NOT NULL;

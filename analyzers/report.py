@@ -1,6 +1,7 @@
 """The first report: the run in brief, what to know first, communication, phases and the quality of the capture."""
 
-from dataclasses import asdict, dataclass
+import re
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from rankscope.schema.measurement import Measurement, Verdict
@@ -28,6 +29,8 @@ from .questions import FINDINGS, Finding
 from .run import Run
 from .storage import Storage, storage
 
+_COST: Final = re.compile(r"; costs \d+ % of the time\.$")
+"""How `stragglers` ends a sentence."""
 _SAY_ALL: Final = frozenset({"hang"})
 """Commands whose own headlines say what the sections' headlines that name them would say."""
 
@@ -134,8 +137,12 @@ def _not_asked(run: Run) -> list[Headline]:
 
 
 def _gathered(said: list[Headline], findings: tuple[Finding, ...]) -> tuple[Headline, ...]:
-    """All headlines, the worst first. What an analyzer looked at closely, and decided, is not said a second time."""
+    """All headlines, the worst first. What an analyzer looked at closely, and decided, is not said a second time, nor
+    what a straggler costs where ranks meet, if a replay says what it costs the whole pipeline.
+    """
     found = [item for finding in findings for item in finding.headlines]
+    if any("slowdown" in part for finding in findings for item in finding.verdicts for part in item.evidence):
+        found = [replace(item, text=_COST.sub(".", item.text)) for item in found]
     closer = {item.command for item in found if item.confidence is None or item.confidence > UNDECIDED}
     closer &= _SAY_ALL
     return worst_first([*found, *(item for item in said if not item.command or item.command not in closer)])

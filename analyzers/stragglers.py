@@ -35,6 +35,7 @@ STRAGGLER, SET, IMBALANCE, NOTHING = "straggler", "straggler_set", "imbalance", 
 MAX_ALONE: Final = 4
 """Ranks late together without a common place that are looked into one by one."""
 _TABLES: Final = ("collective", "step", "process", "process_group")
+_ALONE: Final = "one rank alone has nobody to be late to"
 _STATEMENT: Final = "rankscope.analyzers.lateness.lateness"
 
 
@@ -97,7 +98,7 @@ def stragglers(run: Run, coverage: float | None = None) -> Stragglers:
     """The stragglers of `run`. coverage: rows present / expected."""
     late = lateness(run)
     told, cost = (_evidence(run, late, coverage, name) for name in (LATENESS, LATE_RANKS))
-    reason = _too_little(late)
+    reason = _too_little(run, late)
     named = () if reason else tuple(_named(run, late, coverage))
     uneven = None if reason or named else imbalance(run, late) or _by_computation(run, late)
     verdicts = tuple(item.verdict for item in named)
@@ -111,16 +112,25 @@ def stragglers(run: Run, coverage: float | None = None) -> Stragglers:
     )  # fmt: skip
 
 
-def _too_little(late: Lateness) -> str:
+def _too_little(run: Run, late: Lateness) -> str:
     if not late.num_operations:
-        return "no counted step has an operation of a known group whose begin is known"
+        return _why_no_operation(run)
     if not late.num_matched:
         return "of no operation did all members leave a begin on a common clock"
     if late.num_ranks < 2:
-        return "one rank alone has nobody to be late to"
+        return _ALONE
     if len(late.steps) < MIN_STEPS:
         return f"{len(late.steps)} counted steps, of {MIN_STEPS} that it takes to call a rank late"
     return ""
+
+
+def _why_no_operation(run: Run) -> str:
+    [[num_ranks, num_steps]] = run.rows(statement(ANALYZER, "extent"))
+    if num_ranks == 1:
+        return _ALONE
+    if not num_steps:
+        return "no counted step: the run has fewer than two steps, or all are left out"
+    return "no counted step has an operation of a known group whose begin is known"
 
 
 def _evidence(run: Run, late: Lateness, coverage: float | None, analyzer: str) -> Evidence:

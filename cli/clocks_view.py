@@ -18,6 +18,8 @@ _NOTE: Final = (
     "within it; hard bound: what causality leaves around the offset, whoever was late"
 )
 _COLUMNS: Final = 20
+IMPORTED: Final = "imported"
+"""The host of importers of traces that tell none."""
 _MAX_RANKS: Final = 24
 """Characters for the ranks of a host."""
 
@@ -29,6 +31,8 @@ def clocks_section(found: "Clocks") -> "RenderableType":
 
     if len(found.hosts) == 1:
         host = found.hosts[0].clock.host
+        if host.name == IMPORTED:
+            return Text("No host is told by what was imported: all ranks are taken to share one clock.")
         return Text(f"All ranks ran on {host.name}: they share one clock, and nothing has to be aligned.")
     table = new_table("host", "ranks", "offset", "drift", "error", "hard bound", "made of", "offset over time",
                       left=("host", "ranks", "made of"))  # fmt: skip

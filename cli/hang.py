@@ -106,6 +106,7 @@ def _groups(blocked: "tuple[Blocked, ...]", undecided: "tuple[Blocked, ...]") ->
 def _pairs(found: "Hang") -> "RenderableType":
     from rich.text import Text
 
-    pairs = [f"{item.rank} for {item.peer}" + (" (never sent)" if item.is_unsent else "") for item in found.peers]
+    every = (f"{item.rank} for {item.peer}" + (" (never sent)" if item.is_unsent else "") for item in found.peers)
+    pairs = list(dict.fromkeys(every))  # the same two ranks may do so in several groups
     shown = ", ".join(pairs[:MAX_ROWS]) + (f" and {len(pairs) - MAX_ROWS} more" if len(pairs) > MAX_ROWS else "")
     return Text(f"sends and receives, who waits for whom: {shown}", style="dim")

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rankscope.schema.errors import InputError, UnreadableFile
 
@@ -11,6 +11,8 @@ from .printing import print_drawn, print_json
 from .progress import progress_bar
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from rankscope.tracer.importers.request import FileReport, Imported, Importer
 
 
@@ -70,6 +72,7 @@ def _text(path: str) -> str:
 
 def _draw(found: "Imported") -> None:
     from rich.box import SIMPLE_HEAD
+    from rich.console import Group
     from rich.table import Table
 
     from .words import count
@@ -78,26 +81,30 @@ def _draw(found: "Imported") -> None:
     for header in ("rank", "events", "rows", "skipped", "not believed"):
         table.add_column(header, justify="right")
     table.add_column("file", overflow="fold")
-    table.add_column("")
-    for item in found.files:
+    files = sorted(found.files, key=lambda file: (file.rank is None, file.rank or 0, file.path))
+    for item in files:
         table.add_row(*_line(item))
-    print_drawn(table)
+    print_drawn(Group(table, *(_note(item) for item in files if item.note)))
     if found.missing:
         print(f"no file of {len(found.missing)} of {found.world_size} ranks: {_ranges(found.missing)}")
     print(f"run {found.run_id}: {count(found.num_rows)} rows in {found.address}")
 
 
-def _line(item: "FileReport") -> tuple[Any, ...]:
-    from rich.text import Text
-
+def _line(item: "FileReport") -> tuple[str, ...]:
     from .words import NONE, count
 
-    note = item.note if item.is_imported else f"left out: {item.note}"
     return (
         NONE if item.rank is None else str(item.rank), count(item.num_events), count(item.num_rows),
         count(item.num_skipped), count(item.num_quarantined), item.path.rpartition("/")[2],
-        Text(note, style="yellow" if item.is_imported else "bold red"),
     )  # fmt: skip
+
+
+def _note(item: "FileReport") -> "Text":
+    """What was wrong with a file: a line of its own, for it may be long."""
+    from rich.text import Text
+
+    said = item.note if item.is_imported else f"left out: {item.note}"
+    return Text(f"{item.path.rpartition('/')[2]}: {said}", style="yellow" if item.is_imported else "bold red")
 
 
 def _ranges(ranks: tuple[int, ...]) -> str:

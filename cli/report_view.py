@@ -75,7 +75,7 @@ def _draw(report: Report, console: Console) -> None:
 def _title(report: Report) -> RenderableType:
     about = report.brief.about
     state = "still running" if about.is_running else "ended"
-    facts = [_plural(about.world_size or about.num_processes, "rank"), _plural(about.num_nodes, "node")]
+    facts = [_plural(about.world_size or about.num_processes, "rank"), *_nodes(report.brief)]
     if report.brief.num_steps.value is not None:
         facts.append(_plural(int(report.brief.num_steps.value), "step"))
     if about.span_ns:
@@ -90,6 +90,12 @@ def _title(report: Report) -> RenderableType:
         f"rankscope {own_version()}",
     ]
     return Group(line, Text(" · ".join(more), style="dim"))
+
+
+def _nodes(brief: Brief) -> list[str]:
+    """Nothing where no process tells its host, as in imported traces: one made-up node is no node."""
+    is_told = not brief.ranks or any(line.host for line in brief.ranks)
+    return [_plural(brief.about.num_nodes, "node")] if is_told else []
 
 
 def _owners(about: About) -> list[str]:

@@ -46,5 +46,5 @@ def command(
         if replayed is not None:
             print_drawn(what_if_section(replayed))
         if replayed is None or found.lateness.num_matched:
-            print_drawn(stragglers_section(found))
+            print_drawn(stragglers_section(found, is_replayed=bool(replayed_verdicts)))
     return int(fail_on_findings and any(verdict.kind != NOTHING for verdict in verdicts))

@@ -41,31 +41,36 @@ _NEXT: Final = {
 }  # fmt: skip
 
 
-def stragglers_section(found: Stragglers) -> RenderableType:
-    """The findings, worst first, or why there is none; then a table of the ranks."""
+def stragglers_section(found: Stragglers, is_replayed: bool = False) -> RenderableType:
+    """The findings, worst first, or why there is none; then a table of the ranks. is_replayed: `what_if` has a verdict,
+    and a better answer to what it costs.
+    """
     if not found.lateness.num_matched or not found.lateness.steps:
         return Text(f"no verdict: {found.reason}", style="yellow")
     parts: list[RenderableType] = []
     for item in found.stragglers:
-        parts += [*_finding(found, item), Text("")]
+        parts += [*_finding(found, item, is_replayed), Text("")]
     if not found.stragglers:
         parts += [*_nobody(found), Text("")]
     return Group(*parts, *_ranks(found))
 
 
-def _finding(found: Stragglers, item: Straggler) -> list[RenderableType]:
+def _finding(found: Stragglers, item: Straggler, is_replayed: bool) -> list[RenderableType]:
     verdict = item.verdict
     first, end = item.finding.rows
     plural = "s" if len(verdict.ranks) > 1 else ""
     often = f"{count(item.num_late)} of {count(end - first)} counted steps"
     waited = f"the others waited {item.device_ns / _NS_PER_HOUR:.2g} device hours for it"
+    cost = f"{duration(verdict.cost_ns)} of training, {share(item.share)} of those steps; {waited}"
+    if is_replayed:
+        cost = f"at least {cost}; in all, what the replay says"
     lines = [
         ("who", f"rank{plural} {ranks_in_words(verdict.ranks)}" + (f", {item.place}" if item.place else "")),
         ("since", _since(found, item)),
         ("how late", f"{duration(item.typical_ns)} in a usual late step; late in {often}"),
         ("cause", _cause(item)),
         ("how sure", share(verdict.confidence, 0)),
-        ("costs", f"{duration(verdict.cost_ns)} of training, {share(item.share)} of those steps; {waited}"),
+        ("costs", cost),
         ("do next", _NEXT[item.cause.name]),
     ]  # fmt: skip
     drawn: list[RenderableType] = [Text(f"{verdict.kind}: {verdict.text}", style="bold red")]
@@ -87,12 +92,14 @@ def _since(found: Stragglers, item: Straggler) -> str:
 
 def _cause(item: Straggler) -> str:
     why = item.cause
-    told = ", ".join(
-        f"{name} {share(amount / why.lateness_ns, 0)}" for name, amount in why.parts[:3] if why.lateness_ns
-    )
+    others = [(name, amount) for name, amount in why.parts if name != why.name and why.lateness_ns][:3]
+    # what a rank does longer while nobody waits for it yet is more than its lateness, and explains all of it
+    told = ", ".join(f"{name} {share(min(1.0, amount / why.lateness_ns), 0)}" for name, amount in others)
     if why.name == "unknown":
         return "unknown: nothing that its rows tell covers 80 % of the lateness" + (f" ({told})" if told else "")
-    return f"{why.name}: {_MEANINGS[why.name]}, {share(why.share, 0)} of the lateness ({told})"
+    return f"{why.name}: {_MEANINGS[why.name]}, {share(why.share, 0)} of the lateness" + (
+        f" (beside it {told})" if told else ""
+    )
 
 
 def _nobody(found: Stragglers) -> list[RenderableType]:

@@ -71,8 +71,9 @@ def _ranks(kind: str, timelines: list[Timeline]) -> RenderableType:
     if kind == DEVICE:
         table.add_column(_DRAWING, no_wrap=True)
     for line in timelines:
-        cells = [NONE if line.rank is None else str(line.rank), *([str(starts.index(line.incarnation) + 1)] if len(starts) > 1 else []),
-                 *([line.device] if has_devices else [])]  # fmt: skip
+        cells = [NONE if line.rank is None else str(line.rank)]
+        cells += [str(starts.index(line.incarnation) + 1)] if len(starts) > 1 else []
+        cells += [line.device] if has_devices else []
         cells += [_cell(line, name) for name in columns]
         table.add_row(*cells, *([_bar(line)] if kind == DEVICE else []))
     return table

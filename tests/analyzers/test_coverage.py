@@ -7,6 +7,7 @@ import pytest
 from run_builder import RunBuilder, healthy_run, proc_of
 
 from rankscope.analyzers.coverage import Coverage, coverage
+from rankscope.analyzers.headline import CRITICAL, WARNING
 from rankscope.analyzers.report import Report, report
 from rankscope.analyzers.run import Run
 
@@ -180,3 +181,39 @@ def test_rows_of_processes_that_the_run_does_not_know(tmp_path: Path) -> None:
     found = report_of(build.seal())
     assert found.coverage.num_strangers == 2
     assert found.headlines[0].text.startswith("Rows of 2 processes that this run does not know")
+
+
+def test_an_import_says_what_was_wrong_with_its_files_and_blames_no_job(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run", world_size=3)
+    for step in range(5):
+        build.step(0, step, step, step + 1)
+    build.entities(ranks=[0], dropped=1)
+    notes = [{"file": f"{name}.json", "why": "the file ends before its events do"} for name in "abcd"]
+    build.rows["run", None][0]["manifest"] = {"imported": {"format": "kineto", "notes": notes}}
+    told = [(line.level, line.text) for line in report_of(build.seal()).headlines]
+    assert (WARNING, "Nothing of ranks 1, 2 was imported: nothing is known about them.") in told
+    assert (WARNING, "1 event was damaged or not believed, and left out.") in told
+    assert (WARNING, "a.json: the file ends before its events do.") in told
+    assert (WARNING, "1 more file had something wrong.") in told
+    assert not any("overwritten" in text or "d.json" in text or level == CRITICAL for level, text in told)
+
+
+def test_who_made_the_job_start_again_is_said(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for rank, kind in ((0, "killed"), (1, "failed")):
+        build.add("process", proc=proc_of(rank), rank=rank, incarnation=0, exit_kind=kind)
+    build.entities(incarnation=1)
+    texts = [line.text for line in report_of(build.seal()).headlines]
+    assert texts == ["The job was started again after start 1: rank 1 ended by an exception that nothing caught."]
+
+
+@pytest.mark.parametrize(("longest", "said"), [(105, False), (200, True)])
+def test_a_step_no_longer_than_the_others_is_no_headline(tmp_path: Path, longest: int, said: bool) -> None:
+    build = RunBuilder(tmp_path / "run", world_size=1)
+    start = 0
+    for step, length in enumerate([100, 100, 100, longest, 100, 100]):
+        build.step(0, step, start, start := start + length)
+    build.entities()
+    lines = [line for line in report_of(build.seal()).headlines if "times the median" in line.text]
+    assert bool(lines) is said
+    assert all(line.command == "" for line in lines)  # one rank: `stragglers` has no answer

@@ -111,6 +111,13 @@ def test_too_little_to_go_by_is_no_verdict_but_a_reason(tmp_path: Path) -> None:
     assert few.verdicts == () and few.reason == "5 counted steps, of 20 that it takes to call a rank late"
     alone = read(late_run(RunBuilder(tmp_path / "alone", world_size=1), lambda *_: {}))
     assert alone.verdicts == () and alone.reason == "of no operation did all members leave a begin on a common clock"
+    build = RunBuilder(tmp_path / "one")
+    build.entities(ranks=[0])
+    assert read(build.seal()).reason == "one rank alone has nobody to be late to"
+    build = RunBuilder(tmp_path / "short")
+    build.step(0, 0, 0, 100)
+    build.entities()
+    assert read(build.seal()).reason.startswith("no counted step: the run has fewer than two steps")
     build = RunBuilder(tmp_path / "none")
     build.step(0, 1, 0, 100)
     build.entities()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Command
-from run_builder import healthy_run
+from run_builder import RunBuilder, healthy_run
 
 HOSTS = ("--ranks", "8", "--ranks-per-node", "2", "--steps", "30", "--collectives", "12", "--step-ms", "5")
 
@@ -52,3 +52,13 @@ def test_one_host_needs_no_alignment(rankscope: Command, tmp_path: Path) -> None
     assert {item["name"]: item["value"] for item in found["measurements"]} == {
         "clock.offset": 0, "clock.error": 0, "clock.drift": 0.0, "clock.bound": 0,
     }  # fmt: skip
+
+
+def test_an_import_without_hosts_is_not_said_to_have_run_on_one(rankscope: Command, tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    build.entities()
+    for row in (*build.rows["process", None], *build.rows["node", None]):
+        row |= {"host": None, "node": "imported", "boot_id": "imported"}
+    run_dir = str(build.seal())
+    assert "No host is told by what was imported" in rankscope("clocks", run_dir).out
+    assert "1 node" not in rankscope("report", run_dir).out.splitlines()[0]

@@ -83,7 +83,7 @@ def test_ranks_whose_interpreter_was_locked_are_named(tmp_path: Path) -> None:
     assert {item["rank"] for item in imported["files"] if "empty record" in item["note"]} == {9, 14}
     (verdict,) = found["verdicts"]
     assert (verdict["kind"], verdict["ranks"]) == ("hang", answers["injected"])
-    assert "no operation in the record of 9, 14" in verdict["text"]
+    assert "waiting for them; no operation in the record of 9, 14" in verdict["text"]
     first = verdict["evidence"][0]
     assert not first["is_behind"] and set(first["missing"]) <= {9, 14}
     behind = [item for item in verdict["evidence"] if item["is_behind"]]

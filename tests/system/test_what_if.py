@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +57,18 @@ def test_slowdown_slices_and_verdict(
     (verdict,) = [item for item in found["verdicts"] if "replay_error" in item["evidence"][0]]
     assert (verdict["kind"], verdict["ranks"], verdict["text"]) == (kind, ranks, text)
     assert text in rankscope(capsys, "stragglers", run)
+
+
+def test_a_worker_costs_one_thing_and_explains_at_most_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(tmp_path / "run")
+    rankscope(capsys, "import", "what-if", str(DATA / "trace-AR.parquet"), "-o", run)
+    told = " ".join(rankscope(capsys, "stragglers", run).split())
+    cause = told[told.index("cause compute:") : told.index("how sure")]
+    assert max(int(number) for number in re.findall(r"(\d+) %", cause)) <= 100
+    assert "costs at least" in told and "in all, what the replay says" in told
+    about = [item for item in json.loads(rankscope(capsys, "report", run, "--json"))["headlines"]
+             if item["text"].startswith("Straggler")]  # fmt: skip
+    assert [("1.97 times as long" in item["text"], "; costs" in item["text"]) for item in about] == [
+        (True, False), (False, False),
+    ]  # fmt: skip
+    assert "cause: compute" in about[1]["text"]

@@ -125,7 +125,7 @@ def _entities(run_id: str, work: _Work) -> dict[str, list[Row]]:
     if work.groups:
         backend = work.backends[0] if work.backends else None
         everyone = tuple(state.rank for state in states)
-        rows["process_group"] = [_group_row(key, told, backend, everyone) for key, told in work.groups.items()]
+        rows["process_group"] = [_group_row(key, told, backend, everyone, size) for key, told in work.groups.items()]
     return rows
 
 
@@ -155,13 +155,16 @@ def _hosts(states: list[RankState], named: dict[int, str]) -> dict[int, str | No
             for state in states}  # fmt: skip
 
 
-def _group_row(key: str, told: Told, backend: str | None, everyone: tuple[int, ...]) -> Row:
-    """members_of a group that no trace tells are taken to be the ranks at hand."""
-    members = told.members or everyone
+def _group_row(key: str, told: Told, backend: str | None, everyone: tuple[int, ...], size: int) -> Row:
+    """The members of a group that no trace tells are taken to be the ranks at hand: at least two, or the whole job.
+
+    A rank that communicates has peers, so one rank at hand of several is no group of one.
+    """
+    members = told.members or (everyone if len(everyone) > 1 or size == 1 else ())
     starts, strides, counts = run_length(members)
     row: dict[str, Any] = {
         "group_id": key, "incarnation": INCARNATION, "member_starts": starts, "member_strides": strides,
-        "member_counts": counts, "size": len(members), "backend": backend,
+        "member_counts": counts, "size": len(members) or None, "backend": backend,
         "description": told.description or told.name,
     }  # fmt: skip
     return row

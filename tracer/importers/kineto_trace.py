@@ -24,6 +24,8 @@ from .trace_rank import PARAMETERS, STEP_PREFIX, global_rank, whole
 
 MARGIN_NS: Final = 60_000_000_000
 """A device activity this far outside what the host recorded, and further than the trace is long, is not believed."""
+NAME_COLUMNS: Final = 60
+"""Characters of a kernel's name that a note repeats: templates have names of a thousand."""
 
 _DEVICE, _LAUNCH, _ANNOTATION, _OPERATOR, _TRACE = 1, 2, 3, 4, 5
 _KINDS: Final = {
@@ -111,7 +113,9 @@ class Trace:
         """What was wrong with the file, in words; "" if nothing was."""
         notes = list(self.damage.notes)
         if self.damage.num_repaired:
-            notes.append(f"{self.damage.num_repaired:,} events with damaged text were repaired")
+            num = self.damage.num_repaired
+            were = "event with damaged text was" if num == 1 else "events with damaged text were"
+            notes.append(f"{num:,} {were} repaired")
         if self.num_incomplete:
             notes.append(f"{self.num_incomplete:,} events without a usable time")
         return "; ".join([*notes, *(f"not believed: {reason}" for reason in self.quarantined if reason)])
@@ -300,7 +304,7 @@ def _quarantine(trace: Trace) -> None:
     names = list(device.names)
     for position in [at for at, is_so in enumerate(is_bad) if is_so][:3]:
         away = max(low - device.start[position], device.end[position] - high, 0) / 1e9
-        trace.quarantined.append(f"{names[device.name[position]]}: {away:.0f} s outside the trace")
+        trace.quarantined.append(f"{names[device.name[position]][:NAME_COLUMNS]}: {away:.0f} s outside the trace")
     trace.quarantined += [""] * (sum(is_bad) - len(trace.quarantined))
     _keep(trace, [not is_so for is_so in is_bad])
 

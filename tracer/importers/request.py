@@ -73,5 +73,6 @@ def files_of(paths: tuple[str, ...], endings: tuple[str, ...]) -> list[str]:
         else:
             raise UnreadableFile(f"{path}: no such file or folder")
     if not found:
-        raise NotARun(f"{', '.join(paths)}: no file that ends in {' or '.join(endings)}")
+        what = f"file that ends in {' or '.join(endings)}" if any(endings) else "file"
+        raise NotARun(f"{', '.join(paths)}: no {what}")
     return list(found)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rankscope.analyzers.collectives import collectives
 from rankscope.analyzers.run import Run
 from rankscope.schema.errors import MixedRuns, NoEvidence, NotARun, UnreadableFile
 from rankscope.tracer.importers import kineto_events, kineto_quick
@@ -376,3 +377,29 @@ def test_whatever_a_trace_holds_it_never_costs_another_rank(
     assert good.is_imported and good.note == "" and good.num_rows == 8 + 2 + 1 + 1
     assert bad.is_imported or (bad.note and bad.note.count("\n") == 0)
     assert rows(tmp_path, "SELECT count(*) FROM kernel WHERE rank = 1") == [(8,)]
+
+
+@pytest.mark.parametrize(("ranks", "matched"), [((0,), 0), ((0, 1), 3)])
+def test_one_rank_of_several_is_no_group_of_one(
+    tmp_path: Path, bring: Callable[..., Imported], ranks: tuple[int, ...], matched: int
+) -> None:
+    for rank in ranks:
+        document = trace(rank=rank, world_size=2)
+        document["traceEvents"] += [
+            made(2000 + 100 * n, **more) for n in range(3)
+            for made, more in ((launch, {}), (kernel, {"name": "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWork*)"}))
+        ]  # fmt: skip
+        write(tmp_path / f"in/{rank}.json", document)
+    bring()
+    with Run.open(str(tmp_path / "run")) as run:
+        [operations] = collectives(run).classes
+    assert (operations.num_operations, operations.num_matched) == (3, matched)
+    assert matched or operations.wait[0].value is None
+
+
+def test_a_kernel_far_outside_is_named_in_few_words(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    document = trace()
+    document["traceEvents"].append(kernel(10**12, "void " + "deeply::" * 100 + "templated()"))
+    write(tmp_path / "in/rank0.json", document)
+    [told] = bring().files
+    assert told.note.startswith("not believed: void deeply::") and len(told.note) < 120
