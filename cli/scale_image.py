@@ -1,6 +1,7 @@
 """The curve of a scaling series as an image: throughput over ranks, ideal and forecast beside it."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.schema.errors import UnreadableFile
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 def draw(found: "Sequence[Scaling]", path: str) -> None:
     """Write the image. Raises BadUsage (matplotlib is not installed, unknown kind of image), UnreadableFile."""
+    if not Path(path).suffix:  # matplotlib would write to another name than the one that was given
+        raise BadUsage(f"--image {path}: its name says the kind of image: .png, .svg or .pdf")
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -55,10 +55,12 @@ def test_what_cannot_be_asked(rankscope: Command, tmp_path: Path) -> None:
     for line, says in (
         ([run, run], "the same run twice: it is no repeat of itself"),
         ([run, "--series", "a"], "--series names one of --points CSV"),
+        (["--points", points(tmp_path, HEAD + CURVE), "--image", str(tmp_path / "curve")], "says the kind of image"),
         ([run, "--points", points(tmp_path, HEAD + CURVE)], "either runs or --points"),
     ):
         ran = rankscope("scale", *line)
         assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1), ran
         assert says in ran.err
+    assert not list(tmp_path.glob("curve*"))
     twice = rankscope("compare", run, run)
     assert (twice.status, twice.out) == (2, "") and "the same run twice" in twice.err
