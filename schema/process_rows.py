@@ -31,9 +31,10 @@ def journal_rows(state: ProcessState, rows: Iterable[JournalRow]) -> list[Placed
     """`rows` of the journal, completed by the process's key and placed. A table that is not ours is left out.
 
     A row without a record number gets the ordinal of its line, so that reading a journal twice gives the same rows.
-    A checkpoint that was loaded is also an artifact of the run.
+    A checkpoint that was loaded is also an artifact of the run. What a process that seemed to be alone said of a run of
+    its own is left out once it has joined another.
     """
-    known = [row for row in rows if row.table in TABLES]
+    known = [row for row in rows if row.table in TABLES and not _is_of_another_run(state, row)]
     loaded = [JournalRow("artifact", row.line, _loaded(row.body)) for row in known if _is_load(row)]
     return [_placed(state, row) for row in (*known, *loaded)]
 
@@ -116,6 +117,10 @@ def _placed(state: ProcessState, source: JournalRow) -> PlacedRow:
     if "record" in table.names:
         row.setdefault("record", source.line)
     return PlacedRow(source.table, join.incarnation if join else 0, row)
+
+
+def _is_of_another_run(state: ProcessState, row: JournalRow) -> bool:
+    return row.table == "run" and state.run is not None and row.body.get("run_id") not in (None, state.run.run_id)
 
 
 def _is_load(row: JournalRow) -> bool:

@@ -30,6 +30,11 @@ class Join(NamedTuple):
     body: Row
     line: int
 
+    @property
+    def is_alone(self) -> bool:
+        """It joined nothing, and seemed to be the only process."""
+        return bool(self.body.get("is_alone"))
+
 
 class JournalRow(NamedTuple):
     """A row that came by the journal. line: ordinal of its line, from 0; group rows keep no other identity."""
@@ -141,6 +146,8 @@ class ProcessState:
             if not self.ring_capacity:
                 self._note(line, body.get("why"))
         elif line.kind == "join":
+            if self.joins and self.joins[-1].is_alone:  # it was not: what it did before belongs to the group as well
+                self.joins.pop()
             self.joins.append(_join(body, self.num_lines))
         elif line.kind == "name":
             self.names.names[int(body["id"])] = str(body["value"])

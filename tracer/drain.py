@@ -25,7 +25,7 @@ from rankscope.schema.process_rows import (
     node_row,
     process_rows,
 )
-from rankscope.schema.process_state import ProcessState
+from rankscope.schema.process_state import Join, ProcessState
 from rankscope.schema.ring_rows import Part
 from rankscope.schema.tables import RING_TABLES
 
@@ -80,7 +80,8 @@ class ProcessDrain:
         self.problem = ""
         self.is_alive, self.is_finished = True, False
         self._journal: int | None = None
-        self._offset, self._num_joins, self._captured_ns = 0, 0, 0
+        self._offset, self._captured_ns = 0, 0
+        self._told_joins: list[Join] = []
         self._columns = {kind: _name_columns(kind) for kind in RING_TABLES}
 
     def look(self) -> None:
@@ -188,10 +189,10 @@ class ProcessDrain:
         batch.tables += kernel_windows(state)
         batch.rows += journal_rows(state, state.rows)
         state.rows.clear()
-        if is_last or len(state.joins) > self._num_joins:
+        if is_last or state.joins != self._told_joins:
             exit_kind = state.exit_kind if is_last else "running"
             batch.rows += [node_row(state), *process_rows(state, exit_kind, self._num_records(), self._num_dropped())]
-            self._num_joins = len(state.joins)
+            self._told_joins = list(state.joins)
         if self.ring is not None and (is_last or now_ns - self._captured_ns >= CAPTURE_NS):
             batch.rows += capture_rows(state, self.ring.counters(), self._reading_ns(now_ns, is_last))
             self._captured_ns = now_ns

@@ -3,7 +3,8 @@
 The run id is RANKSCOPE_RUN_ID, else made from what outlives an elastic restart: the launcher, where torchrun is one;
 else rank 0's own identity. Each `init_process_group` begins an incarnation: rank 0's restart count x 1000 + its ordinal
 in rank 0's process. Nobody ever waits: `store.check` asks, at step boundaries and from the watch, less and less often.
-Whoever never learns it is bound to the run of its launch folder by the reader.
+Whoever never learns it is bound to the run of its launch folder by the reader. The training's thread and the watch's
+meet here: what is known of the group changes as one thing, and under a lock that nobody holds while the store is asked.
 
 torchrun may keep its store across a restart (its rendezvous store is shared with the workers), and with it the answer
 for the attempt before. Rank 0 overwrites that before it can issue a collective; so nobody asks before the first step is
@@ -14,11 +15,12 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from rankscope.schema.paths import RUNS_FOLDER, hash63
 
@@ -59,6 +61,14 @@ class Run:
     origin: str = field(default="", compare=False)
 
 
+class Seat(NamedTuple):
+    """This process's place in its default group. run: None while it is not known yet; all None before any group."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    run: Run | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class _Pending:
     store: Store
@@ -76,10 +86,9 @@ class Joining:
         self, settings: Settings, identity: ProcessIdentity, folder: Path, write: Write, num_records: Callable[[], int]
     ) -> None:
         self.own = Run(*own_run(settings, identity, os.environ, folder), 0)
-        self.rank: int | None = None
-        self.world_size: int | None = None
-        self.run: Run | None = None
-        """The run joined; None before, and while it is not known yet."""
+        self.seat = Seat()
+        """Replaced, never changed: whoever needs more than one of its fields takes it once."""
+        self._lock = threading.Lock()
         self._settings, self._write, self._num_records = settings, write, num_records
         self._started_ns = identity.started_ns
         self._pending: _Pending | None = None
@@ -90,17 +99,19 @@ class Joining:
     def joined(self, rank: int, world_size: int, store: Store) -> None:
         """The default process group exists."""
         ordinal = _next_ordinal()
-        self.rank, self.world_size, self.run = rank, world_size, None
         pending = _Pending(
             store, KEY.format(ordinal=ordinal), rank, world_size, self._num_records(), time.monotonic_ns()
         )
-        if rank == 0:
-            incarnation, token = restart_count() * RESTART_FACTOR + ordinal, os.urandom(8).hex()
-            run = Run(self.own.run_id, self.own.run_dir, incarnation, token, self.own.run_dir)
+        if rank != 0:
+            with self._lock:
+                self.seat = Seat(rank, world_size)
+                self._pending, self._num_polls, self._num_failures, self._next_ns = pending, 0, 0, 0
+            return
+        incarnation, token = restart_count() * RESTART_FACTOR + ordinal, os.urandom(8).hex()
+        run = Run(self.own.run_id, self.own.run_dir, incarnation, token, self.own.run_dir)
+        with self._lock:
             self._bind(run, pending)
-            store.set(pending.key, json.dumps([run.run_id, run.run_dir, run.incarnation, time.time_ns(), token]))
-        else:
-            self._pending, self._num_polls, self._num_failures, self._next_ns = pending, 0, 0, 0
+        store.set(pending.key, json.dumps([run.run_id, run.run_dir, run.incarnation, time.time_ns(), token]))
 
     def left(self) -> None:
         """The default process group goes: ask for the last time, and let go of its store."""
@@ -115,9 +126,29 @@ class Joining:
 
     def bind_alone(self) -> None:
         """The process has joined nothing and nobody launched it as one of several: it is a run of its own."""
-        if self.run is None and self.rank is None and is_solo(os.environ):
-            self.rank, self.world_size, self.run = 0, 1, self.own
-            self._journal(self.own, 0, 1, 0)
+        with self._lock:
+            if self.rank is None and is_solo(os.environ):
+                self.seat = Seat(0, 1, self.own)
+                self._journal(self.own, 0, 1, 0, is_alone=True)
+
+    def forked(self) -> None:
+        """In a forked child: the thread that held the lock is gone, and the store is the parent's."""
+        self._lock, self._pending = threading.Lock(), None
+
+    @property
+    def rank(self) -> int | None:
+        """This process's rank; None before it joined anything."""
+        return self.seat.rank
+
+    @property
+    def world_size(self) -> int | None:
+        """Ranks in the default group."""
+        return self.seat.world_size
+
+    @property
+    def run(self) -> Run | None:
+        """The run joined; None before, and while it is not known yet."""
+        return self.seat.run
 
     @property
     def is_pending(self) -> bool:
@@ -132,9 +163,11 @@ class Joining:
         self._num_polls += 1
         self._next_ns = time.monotonic_ns() + min(FIRST_PAUSE_NS << min(self._num_polls, 30), LONGEST_PAUSE_NS)
         answer = self._ask(pending)
-        if answer is not None:
-            self._pending = None
-            self._bind(answer, pending)
+        if answer is None:
+            return
+        with self._lock:
+            if self._pending is pending:  # else somebody else was told as well, or there is another group by now
+                self._bind(answer, pending)
 
     def _ask(self, pending: _Pending) -> Run | None:
         begun_ns = time.monotonic_ns()
@@ -151,24 +184,29 @@ class Joining:
                 str(run_id), self._settings.run_dir or str(run_dir), int(incarnation), token, str(run_dir)
             )  # fmt: skip
         except (RuntimeError, ValueError, TypeError):  # torch's store errors are RuntimeErrors
-            self._num_failures += 1
-            if self._num_failures >= MAX_FAILURES:
-                self._pending = None
+            self._count_failure(pending)
             return None
+
+    def _count_failure(self, pending: _Pending) -> None:
+        with self._lock:
+            if self._pending is pending:
+                self._num_failures += 1
+                if self._num_failures >= MAX_FAILURES:
+                    self._pending = None
 
     def _is_stale(self, published_ns: int, pending: _Pending) -> bool:
         is_older = self._started_ns is not None and published_ns < self._started_ns - STALE_NS
         return is_older and time.monotonic_ns() < pending.joined_ns + DOUBT_NS
 
     def _bind(self, run: Run, pending: _Pending) -> None:
-        self.run = run
+        self._pending, self.seat = None, Seat(pending.rank, pending.world_size, run)
         self._journal(run, pending.rank, pending.world_size, pending.from_record)
 
-    def _journal(self, run: Run, rank: int, world_size: int, from_record: int) -> None:
+    def _journal(self, run: Run, rank: int, world_size: int, from_record: int, **more: bool) -> None:
         self._write(
             "join", run_id=run.run_id, run_dir=run.run_dir, incarnation=run.incarnation, from_record=from_record,
             rank=rank, world_size=world_size, restart_count=restart_count(), token=run.token or None,
-            origin=run.origin or None,
+            origin=run.origin or None, **more,
         )  # fmt: skip
         tell(run.run_dir)
 

@@ -48,7 +48,8 @@ class Session:
     def __init__(self, settings: Settings, ordinal: int = 0) -> None:
         self.settings, self._home, self._ordinal = settings, _home(), ordinal
         self._journal, self._undo = Journal(), ExitStack()
-        self._is_over, self._is_fork, self._is_described, self._clock_ns = False, False, False, 0
+        self._is_over, self._is_fork, self._clock_ns = False, False, 0
+        self._described: tuple[str, int | None] | None = None
         self._attached_s, self._error = time.monotonic(), ""
         self.recorder = RingRecorder(self, self._journal)
         self._guard = SessionGuard(self.recorder, NAME)
@@ -248,12 +249,13 @@ class Session:
         self.recorder.journal("clock", **row, store_round_trip_ns=self.joining.round_trip_ns)
 
     def _describe_run(self) -> None:
-        """Rank 0 tells what the run is, once."""
-        if self.joining.run is not None and self.joining.rank == 0 and not self._is_described:
-            self._is_described = True
-            line = describing.run_line(self.settings, self.joining, self._home)
+        """Rank 0 tells what the run is: once, and again where it was alone at first and has joined others since."""
+        rank, world_size, run = self.joining.seat
+        if run is not None and rank == 0 and self._described != (run.run_id, world_size):
+            self._described = run.run_id, world_size
+            line = describing.run_line(self.settings, run.run_id, world_size, self._home)
             self.recorder.journal("run", **line)
-            for row in describing.artifact_rows(self.settings, self.joining, self.identity, line, self._home):
+            for row in describing.artifact_rows(self.settings, self.identity, line, self._home):
                 self.recorder.journal("row", table="artifact", row=row)
 
     def _end(self) -> None:
@@ -275,7 +277,8 @@ class Session:
 
     def forked(self) -> None:
         """In a forked child: nothing of the parent's lives on; see `joined`."""
-        self._is_fork, self._watch, self._is_described, self._ordinal = True, None, False, 0
+        self._is_fork, self._watch, self._described, self._ordinal = True, None, None, 0
+        self.joining.forked()
 
 
 def _home() -> Path:

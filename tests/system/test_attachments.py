@@ -106,3 +106,43 @@ def test_ranks_that_read_their_own_run_are_not_taken_for_dead(torchrun: Any, mon
     work, ends = told(f"{job.run_dir}0")
     assert work == [(0, 2 * NUM_STEPS, 2 * NUM_STEPS), (1, 2 * NUM_STEPS, 2 * NUM_STEPS)]
     assert ends == [(0, "clean"), (1, "clean")]
+
+
+ALONE_AT_FIRST = f"""
+import os, sys, time
+import torch.multiprocessing as mp
+
+def work(rank, meeting):
+    import torch, torch.distributed as dist
+    import rankscope
+    from rankscope.tracer import api
+    rankscope.attach()
+    rankscope.step()
+    api._session._attached_s -= 20  # as if loading a model had taken so long
+    api._session._tick()
+    dist.init_process_group("gloo", init_method=f"file://{{meeting}}", rank=rank, world_size=2)
+    for _ in range({NUM_STEPS}):
+        dist.all_reduce(torch.ones(4))
+        rankscope.step()
+    while rank == 1 and api._session.joining.is_pending:  # rank 0 keeps the store until all have asked
+        api._session.joining.poll()
+        time.sleep(0.01)
+    dist.barrier()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(os.path.abspath("meeting"),), nprocs=2)
+"""
+
+
+def test_a_rank_that_seemed_to_be_alone_is_described_as_what_it_became(
+    plain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = plain(ALONE_AT_FIRST, env={"RANKSCOPE_AGENT": "off"}).check()
+    monkeypatch.setenv("RANKSCOPE_LOCAL_DIR", str(job.local_dir))
+    with Run.open(str(job.run_dir)) as run:
+        assert run.rows("SELECT world_size FROM run") == [(2,)]
+        assert run.rows("SELECT rank, incarnation FROM process ORDER BY rank") == [(0, 0), (1, 0)]
+    work, ends = told(str(job.run_dir))
+    assert work == [(rank, NUM_STEPS, NUM_STEPS + 1) for rank in range(2)]
+    assert ends == [(0, "clean"), (1, "clean")]

@@ -1,6 +1,7 @@
 """Joining: rank 0 names the run, the others learn it without ever waiting, each process group is an incarnation."""
 
 import dataclasses
+import threading
 import time
 from pathlib import Path
 
@@ -217,3 +218,52 @@ def test_the_token_of_rank_zero_and_its_folder_are_journalled_by_the_others(cloc
     joining.poll()
     assert first.run is not None and len(first.run.token) == 16
     assert (told[0]["token"], told[0]["origin"], told[0]["run_dir"]) == (first.run.token, first.own.run_dir, "/mine")
+
+
+def test_an_answer_for_a_group_that_is_gone_leaves_the_next_one_alone(clock):
+    """The watch's question is under way while the training leaves its group and makes another."""
+    joining, told = make()
+
+    class Slow(Store):
+        def get(self, key: str) -> bytes:
+            joining.joined(1, 4, Store())
+            return super().get(key)
+
+    store = Slow()
+    store.set(module.KEY.format(ordinal=0), f'["a","/d",0,{time.time_ns()}]')
+    joining.joined(1, 2, store)
+    joining.poll()
+    assert joining.is_pending and told == []
+    assert joining.seat == module.Seat(1, 4, None)
+
+
+def test_a_group_that_comes_while_the_process_is_bound_alone_has_the_last_word(monkeypatch):
+    """The watch binds the process alone at the moment in which the training joins: never a mixture of both."""
+    joining, told = make()
+    seats, asked = [], module.is_solo
+
+    def is_solo_at_last(environment):
+        thread = threading.Thread(target=joining.joined, args=(1, 2, Store()))
+        thread.start()
+        thread.join(0.05)
+        seats.append(joining.seat)
+        threads.append(thread)
+        return asked(environment)
+
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(module, "is_solo", is_solo_at_last)
+    joining.bind_alone()
+    threads[0].join()
+    assert seats == [module.Seat()]
+    assert joining.seat == module.Seat(1, 2, None) and joining.is_pending
+    assert [line["rank"] for line in told] == [0]
+
+
+def test_a_forked_child_does_not_wait_for_a_lock_of_its_parent():
+    joining, _ = make()
+    joining.joined(1, 2, Broken())
+    joining._lock.acquire()
+    joining.forked()
+    joining.left()
+    joining.joined(0, 1, Store())
+    assert joining.seat.rank == 0 and not joining.is_pending
