@@ -39,7 +39,9 @@ _METRICS: Final = ("samples", "tokens")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """One size. throughput: mean over its runs, per second. parts: shares of the mean step by name, where seen."""
+    """One size. throughput: per second, over the mean time of its runs, each counted the same. parts: shares of the
+    mean step by name, where seen.
+    """
 
     num_ranks: int
     num_runs: int
@@ -161,20 +163,24 @@ def _differences(runs: Sequence[ScalingRun], mode: str) -> tuple[Difference, ...
 
 
 def _pooled(runs: Sequence[ScalingRun], metric: str) -> _Pool:
-    """Repeats are averaged; where their spread is larger than that within them, it is what the mean is uncertain by."""
+    """Repeats are averaged; where their spread is larger than that within them, it is what the mean is uncertain by.
+
+    The times of a sample are averaged, not the rates: only so do throughput, steps and their parts agree where repeats
+    differ much.
+    """
     rates = [rate for run in runs if (rate := run.rate(metric)) is not None]
-    means = [rate.mean for rate in rates]
-    mean, num = sum(means) / len(means), len(means)
+    times = [1 / rate.mean for rate in rates]
+    time, num = sum(times) / len(times), len(times)
     steps = sum(len(run.steps.duration_ns) for run in runs)
     parts = [Uncertainty.of(rate) for rate in rates]
     known = [part for part in parts if part is not None]
     if len(known) < num:
-        return _Pool(mean, None, steps)
+        return _Pool(1 / time, None, steps)
     within = Uncertainty(sum(part.variance for part in known) / num**2, sum(part.freedom for part in known))
     if num == 1:
-        return _Pool(mean, within, steps)
-    between = sum((value / mean - 1) ** 2 for value in means) / (num - 1) / num
-    return _Pool(mean, within if between < within.variance else Uncertainty(between, num - 1), steps)
+        return _Pool(1 / time, within, steps)
+    between = sum((value / time - 1) ** 2 for value in times) / (num - 1) / num
+    return _Pool(1 / time, within if between < within.variance else Uncertainty(between, num - 1), steps)
 
 
 def _size(told: JointEvidence, size: int, runs: Sequence[ScalingRun], pools: dict[int, _Pool], mode: str) -> Size:

@@ -66,7 +66,7 @@ def _drawn(found: "Efficiency") -> "RenderableType":
 
 
 def _name(item: "Measurement") -> str:
-    scope = [str(value) for key, value in item.scope.items() if key != "metric"]
+    scope = [f"rank {value}" if key == "rank" else str(value) for key, value in item.scope.items() if key != "metric"]
     return " ".join([item.name.replace("_", " ").replace(".", " "), *scope])
 
 

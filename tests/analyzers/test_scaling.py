@@ -151,6 +151,16 @@ def test_what_is_told_several_times_counts_whole(one: dict[str, Any], other: dic
     assert [(item.name, item.left, item.right) for item in found] == [("dataset corpus", "one, two", "two")]
 
 
+def test_repeats_that_differ_much_leave_efficiency_and_losses_in_agreement() -> None:
+    """By hand: steps of 33 and 129 ms, mean 81; 60 and 92, mean 76. The mean of the rates would say 74 %."""
+    runs = [make(1, 33.0, 8), make(1, 129.0, 8), make(2, 60.0, 16), make(2, 92.0, 16)]
+    found = scaling_of_runs(runs)
+    assert found.mode == "weak"
+    assert efficiency(found) == [1.0, 81 / 76]
+    assert found.losses[0].extra_ns == pytest.approx(-5 * MS)
+    assert found.sizes[0].throughput == pytest.approx(8 / 0.081)
+
+
 def test_options_that_follow_from_the_size_are_no_confounder() -> None:
     def told(batch: int) -> dict[str, Any]:
         return {"manifest": {**MANIFEST, "command": ["python", "train.py", f"--batch-per-rank={batch}"]}}
