@@ -2,7 +2,8 @@
 
 Samples and tokens are added up over data coordinates; over ranks they would be tp x pp x cp times too many. Ranks are
 joined along the groups whose mesh dimension is tp, pp or cp. Where a group between one rank and the world has no known
-dimension, or ranks send to each other without a pipeline group, nobody can say, unless the run declares its layout.
+dimension, or ranks send to each other without a pipeline group, nobody can say, unless the run declares its layout. Nor
+where ranks left no row at all: a sum over the others would pass for that of the job.
 """
 
 from collections.abc import Iterable
@@ -40,6 +41,11 @@ def data_coordinates(run: Run) -> DataCoordinates:
     world = max((size for _, size, _ in groups), default=len(ranks))
     unknown = [size for dimension, size, _ in groups
                if dimension not in _SHARING | _SEPARATE and 1 < size < world]  # fmt: skip
+    missing = world_size(run, len(ranks)) - len(ranks)
+    if missing:
+        return DataCoordinates(
+            None, f"{missing} of {len(ranks) + missing} ranks left no row: nobody knows what they worked through"
+        )
     joined = _joined(ranks, (members for dimension, _, members in groups if dimension in _SHARING))
     if sharing == 1:
         return DataCoordinates(
@@ -55,6 +61,12 @@ def data_coordinates(run: Run) -> DataCoordinates:
         "" if is_told or len(ranks) == 1 else "no group but the world's: every rank is taken to have its own samples"
     )
     return DataCoordinates(joined, caveat=caveat)
+
+
+def world_size(run: Run, num_seen: int) -> int:
+    """Ranks of the run: as many as it says, or as were seen if those are more."""
+    ((told,),) = run.rows(statement("throughput", "world"))
+    return max(told or 0, num_seen)
 
 
 def _declared(layout: tuple[int | None, ...], num_ranks: int) -> int | None:

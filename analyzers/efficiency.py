@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from rankscope.schema.measurement import Interval, Measurement
 
+from .data_coordinates import world_size
 from .devices import devices
 from .evidence import Evidence
 from .memory import memory
@@ -102,10 +103,11 @@ def efficiency(run: Run, coverage: float | None = None, targets: tuple[Target, .
     declared = tuple(map(_as_told, (run.rows(statement(ANALYZER, "declared")) or [(None,) * 7])[0]))
     spans = run.rows(statement(ANALYZER, "spans"))
     ranks = tuple(_rank(row) for row in run.rows(statement(ANALYZER, "by_rank")))
-    utilisation, name, formula = _utilisation(run, coverage, made, declared, len(ranks))
+    num_ranks = world_size(run, len(ranks))
+    utilisation, name, formula = _utilisation(run, coverage, made, declared, num_ranks)
     return Efficiency(
         made, _goodput(run, coverage, made, spans), utilisation, name, formula,
-        _cost(run, coverage, declared[4], spans, len(ranks)),
+        _cost(run, coverage, declared[4], spans, num_ranks),
         tuple(_time_to(run, coverage, target, spans) for target in targets), ranks, _beside(run, coverage, made),
     )  # fmt: skip
 

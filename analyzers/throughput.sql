@@ -2,6 +2,10 @@
 -- The layout that the run declares.
 SELECT dp, tp, pp, cp FROM run ORDER BY run_id LIMIT 1;
 
+-- name: world
+-- Ranks that the run ought to have, as it says itself.
+SELECT CAST(max(world_size) AS BIGINT) AS world_size FROM run;
+
 -- name: transfers
 -- Whether ranks send to each other.
 SELECT 1 FROM collective WHERE op IN ('send', 'recv') LIMIT 1;

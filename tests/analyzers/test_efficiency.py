@@ -69,6 +69,19 @@ def test_a_declared_layout_decides(tmp_path: Path) -> None:
         assert data_coordinates(run).num == 4
 
 
+def test_a_lost_node_does_not_halve_the_job(tmp_path: Path) -> None:
+    """Two of four ranks left rows: their samples are not those of the job, but its devices and their price are four."""
+    lost = answer(built(tmp_path / "lost", world_size=4, flops_per_sample=1e9, peak_flops=1e12,
+                        price_per_device_hour=2.0))  # fmt: skip
+    for name in ("throughput.samples", "throughput.goodput", "efficiency.mfu"):
+        assert value(lost, name).value is None
+        assert "2 of 4 ranks left no row" in value(lost, name).reason
+    assert value(lost, "cost.run").value == pytest.approx(4 * NUM_STEPS * 0.1 / 3600 * 2.0)
+    told = answer(built(tmp_path / "told", world_size=4, global_batch=32, flops_per_sample=1e9, peak_flops=1e12))
+    assert value(told, "throughput.samples").value == pytest.approx(320)
+    assert value(told, "efficiency.mfu").value == pytest.approx(320 * 1e9 / (4 * 1e12))
+
+
 def test_samples_are_those_of_the_declared_batch_where_nobody_tells(tmp_path: Path) -> None:
     found = answer(built(tmp_path / "run", samples=None, global_batch=32, sequence_length=100))
     assert value(found, "throughput.samples").value == pytest.approx(320)
