@@ -25,7 +25,7 @@ def fast_all_reduce(  # noqa: C901, PLR0915 - one function, because calls are wh
     """A stand-in for `ProcessGroup.allreduce`. general: the wrapper for any operation; original: the builtin.
 
     excludes: keep the call out of the dispatcher kernel by its key, which leaves version counters as they are
-    (tests/hooks/test_harmless.py); else the thread is marked, for native hooks.
+    (tests/system/test_harmless.py); else the thread is marked, for native hooks.
     """
     from torch import Tensor
     from torch._C import DispatchKey, _dispatch_tls_is_dispatch_key_excluded, _dispatch_tls_set_dispatch_key_excluded
