@@ -1,10 +1,13 @@
 """The process groups of a run, with members unfolded from their run-length code and a name that people recognise."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .run import Run
 from .statements import statement
+
+if TYPE_CHECKING:
+    from .run import Run
 
 _MESH: Final = "mesh_"
 """What torch's DeviceMesh puts before the names of its dimensions."""
@@ -32,9 +35,16 @@ class Group:
         return cls(group_id or "", f"group {group_id[:8]}" if group_id else "unknown group", "", None, ())
 
 
-def read_groups(run: Run) -> dict[str | None, Group]:
+def read_groups(run: "Run") -> dict[str | None, Group]:
     """The groups by their id. Costs one row per group."""
-    rows = run.rows(statement("communication", "groups"))
+    return groups_of(run.rows(statement("communication", "groups")))
+
+
+def groups_of(rows: Iterable[tuple[Any, ...]]) -> dict[str | None, Group]:
+    """The groups by their id. rows: id, backend, mesh dimension, description, size, starts, strides and counts, in the
+    order of the ids.
+    """
+    rows = list(rows)
     world = max((row[4] for row in rows if row[4]), default=0)
     found: dict[str | None, Group] = {}
     taken: set[str] = set()

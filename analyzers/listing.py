@@ -7,7 +7,6 @@ number as lower coverage; a file of a newer major ontology refuses the whole run
 
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -157,10 +156,16 @@ def _written(item: RunFile) -> tuple[str, tuple[tuple[int, str], ...]]:
 
 
 def _read_footers(place: Place, files: list[RunFile]) -> tuple[tuple[RunFile, ...], list[Fault]]:
-    with ThreadPoolExecutor(_READERS) as pool:
-        answers = list(pool.map(lambda item: _read_footer(place, item), files))
+    answers = _in_threads(place, files) if len(files) > _READERS else [_read_footer(place, item) for item in files]
     good = tuple(answer for answer in answers if isinstance(answer, RunFile))
     return good, [answer for answer in answers if isinstance(answer, Fault)]
+
+
+def _in_threads(place: Place, files: list[RunFile]) -> list[RunFile | Fault]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return list(pool.map(lambda item: _read_footer(place, item), files))
 
 
 def _read_footer(place: Place, item: RunFile) -> RunFile | Fault:

@@ -10,7 +10,6 @@ from pathlib import Path
 from pyarrow import fs
 
 from rankscope.schema.errors import NotARun, UnreadableFile
-from rankscope.schema.leftovers import leftover_runs
 from rankscope.schema.paths import RUNS_FOLDER
 
 
@@ -47,6 +46,8 @@ def _local(run: str) -> Place:
             return _place(candidate, is_there=True)
         if candidate.exists():
             raise NotARun(f"{candidate}: a file, not a run directory")
+    from rankscope.schema.leftovers import leftover_runs
+
     for begun in leftover_runs():
         if begun.run_id == run or begun.run_dir in {str(candidate.resolve()) for candidate in candidates}:
             return _place(Path(begun.run_dir), is_there=Path(begun.run_dir).is_dir())

@@ -17,7 +17,7 @@ from rankscope.schema.measurement import Measurement
 
 from .bandwidth import bus_factor
 from .evidence import Evidence
-from .exposure import Exposure
+from .exposure_parts import Exposure
 from .groups import Group
 from .matched import SOURCE, TABLES, Matching
 from .run import Row

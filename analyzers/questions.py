@@ -18,7 +18,8 @@ from .collectives import collectives
 from .communication import communication
 from .coverage import coverage
 from .devices import devices
-from .exposure import WHOLES, exposure
+from .exposure import exposure
+from .exposure_parts import WHOLES
 from .hang import hang
 from .headline import Headline
 from .host import hosts

@@ -67,7 +67,7 @@ def trace_times(told: TraceEvidence, found: Iterable[DeviceActivities]) -> Times
     for item in found:
         by_rank[item.rank].append(item)
     rows = [row for rank in sorted(by_rank) for row in _rows(rank, by_rank[rank])]
-    names = _names(item for pieces in by_rank.values() for item in pieces)
+    names = names_of(item for pieces in by_rank.values() for item in pieces)
     return Times(device_timelines(told, rows), names, suspects_of(names), "" if rows else _NOTHING)
 
 
@@ -83,11 +83,14 @@ def _rows(rank: int, pieces: list[DeviceActivities]) -> Iterator[tuple[Any, ...]
             by_device[device].append(activity)
     labels = {number: f"device {number}" if number >= 0 else "" for number in by_device}
     for number, label in sorted(labels.items(), key=lambda pair: pair[1]):
-        yield 0, rank, label, *_parts(by_device[number]), len(by_device[number])
+        yield 0, rank, label, *parts_of(by_device[number]), len(by_device[number])
 
 
-def _parts(activities: list[tuple[int, int, int]]) -> tuple[int, ...]:
-    """Span, compute, communication, copy, overlap, exposed communication, copies and other, idle."""
+def parts_of(activities: list[tuple[int, int, int]]) -> tuple[int, ...]:
+    """Span, compute, communication, copy, overlap, exposed communication, copies and other, idle.
+
+    activities: of one device, begin, end (ns) and class; are sorted.
+    """
     activities.sort()
     k, c, m = ([item for item in activities if item[2] == kind] for kind in (COMPUTE, COMMUNICATION, COPY))
     talking = [item for item in activities if item[2] <= COMMUNICATION] if c else k
@@ -109,7 +112,8 @@ def _union(activities: list[tuple[int, int, int]]) -> int:
     return length
 
 
-def _names(found: Iterable[DeviceActivities]) -> tuple[NameTime, ...]:
+def names_of(found: Iterable[DeviceActivities]) -> tuple[NameTime, ...]:
+    """How much time each name took, longest first."""
     nums: dict[tuple[str, str], int] = defaultdict(int)
     totals: dict[tuple[str, str], int] = defaultdict(int)
     for item in found:

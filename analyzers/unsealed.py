@@ -9,20 +9,23 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rankscope.schema.arrow import arrow_schema, conform
+from rankscope.schema.arrow import conform
 from rankscope.schema.errors import UnreadableFile
-from rankscope.schema.leftovers import find_leftovers
 from rankscope.schema.merge import merge_rows
+from rankscope.schema.paths import local_folders
 from rankscope.schema.streams import read_stream
 from rankscope.schema.tables import TABLES
 
 from .listing import Fault, Listing, RunFile, is_entity, relative_path
 from .place import Place
+
+if TYPE_CHECKING:
+    from rankscope.schema.leftovers import Leftover
 
 Partition = tuple[int | None, str]
 _Parts = dict[tuple[str, Partition], list[pa.Table]]
@@ -54,13 +57,19 @@ def read_unsealed(place: Place, listing: Listing) -> Unsealed:
             _append(parts, faults, place, item, _read_entity)
     for item in listing.streams:
         _append(parts, faults, place, item, _read_stream)
-    leftovers = find_leftovers(place.address) if place.is_local else []
+    leftovers = _leftovers(place) if place.is_local and local_folders() else []
     for leftover in leftovers:
         for (table, incarnation, node), rows in leftover.tables().items():
             parts[table, (None if is_entity(table) else incarnation, node)].append(rows)
         faults += [Fault(leftover.source, problem) for problem in leftover.problems]
     num_alive = sum(leftover.is_alive for leftover in leftovers)
     return Unsealed(_facts(parts), _entities(parts), tuple(faults), len(leftovers), num_alive)
+
+
+def _leftovers(place: Place) -> "list[Leftover]":
+    from rankscope.schema.leftovers import find_leftovers
+
+    return find_leftovers(place.address)
 
 
 @cache
@@ -107,7 +116,7 @@ def _entities(parts: _Parts) -> dict[str, pa.Table]:
 
 
 def _merge(pieces: list[pa.Table], table: str) -> pa.Table:
-    whole = pa.concat_tables([piece.cast(arrow_schema(table)) for piece in pieces])
+    whole = pa.concat_tables([conform(piece, table) for piece in pieces])
     return merge_rows(whole.unify_dictionaries(), table)
 
 

@@ -3,8 +3,6 @@
 from typing import Annotated
 
 from .arguments import Argument, BadUsage, JsonOption, Option
-from .opening import opened
-from .printing import print_drawn
 
 
 def command(
@@ -33,19 +31,6 @@ def command(
         return
     if rank_map:
         raise BadUsage("--rank-map is for traces; an imported run knows its ranks")
-    from rankscope.analyzers.exposure import exposure
-    from rankscope.analyzers.time import times
+    from .run_time import run_time_command
 
-    with opened(run) as asked:
-        found = times(asked.run, asked.share)
-        shared = exposure(asked.run, asked.share) if asked.run.size("collective").num_rows else None
-    if json:
-        names = [{"class": item.kernel_class, "name": item.name, "num": item.num, "total_ns": item.total_ns}
-                 for item in found.names]  # fmt: skip
-        asked.print_json(
-            (*found.measurements, *(shared.measurements if shared else ())), names=names, reason=found.reason
-        )
-        return
-    from .time_view import time_section
-
-    print_drawn(time_section(found, shared))
+    run_time_command(run, json)

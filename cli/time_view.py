@@ -14,7 +14,7 @@ from .tables import FittingTable, new_table
 from .words import NONE, bar, count, duration, share
 
 if TYPE_CHECKING:
-    from rankscope.analyzers.exposure import Exposure
+    from rankscope.analyzers.exposure_parts import Exposure
 
 MAX_NAMES: Final = 4
 MAX_SUSPECTS: Final = 5
@@ -119,7 +119,7 @@ def _one_line(name: str) -> str:
 
 def _shared(shared: "Exposure") -> list[RenderableType]:
     """Communication by mesh dimension and operation, over all ranks; bars are of what is exposed, or waited for."""
-    from rankscope.analyzers.exposure import COMMUNICATION, EXPOSED, WAIT
+    from rankscope.analyzers.exposure_parts import COMMUNICATION, EXPOSED, WAIT
 
     talking, exposed = shared.by_kind(COMMUNICATION), shared.by_kind(EXPOSED)
     kept_up, header = (exposed, _HEADERS["time.exposed_communication"]) if exposed else (

@@ -54,7 +54,7 @@ def encode_index(entries: list[IndexEntry]) -> bytes:
 def decode_index(source: Any, name: str) -> list[IndexEntry]:
     """The entries of an index file. source: what pyarrow reads; name: for the message. Raises UnreadableFile."""
     try:
-        table = pq.read_table(source, columns=[field.name for field in fields(IndexEntry)], partitioning=None)
+        table = pq.ParquetFile(source).read(columns=[field.name for field in fields(IndexEntry)])
         return [IndexEntry(**row) for row in table.to_pylist()]
     except (pa.ArrowException, OSError, TypeError) as error:
         raise UnreadableFile(f"{name}: {error}") from error

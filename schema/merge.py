@@ -7,7 +7,6 @@ written when it joins and again when it ends): of each column the last value tha
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .arrow import rows_to_table
 from .tables import TABLES
@@ -33,7 +32,8 @@ def merge_journalled(data: pa.Table, table: str) -> pa.Table:
         return data
     stands = np.zeros(data.num_rows, np.bool_)
     stands[last_positions(data, declared.key)] = True
-    stands |= data.column("record").is_null().to_numpy()
+    if data.column("record").null_count:
+        stands |= data.column("record").is_null().to_numpy()
     return data if stands.all() else data.filter(pa.array(stands))
 
 
@@ -51,12 +51,44 @@ def last_positions(data: pa.Table, key: tuple[str, ...]) -> npt.NDArray[np.int64
 def sort_rows(data: pa.Table, table: str) -> pa.Table:
     """`data` in the order of a sealed file (`Table.sort`)."""
     order = TABLES[table].sort
-    if not order or data.num_rows < 2:
+    if not order or data.num_rows < 2 or _is_sorted(data, order):
         return data
+    import pyarrow.compute as pc
+
     return data.take(pc.sort_indices(data, sort_keys=[(name, "ascending") for name in order]))
 
 
+def _is_sorted(data: pa.Table, order: tuple[str, ...]) -> bool:
+    """Rows of one process mostly are; looking costs a hundredth of sorting and of loading what sorts. Nulls last."""
+    columns = [data.column(name) for name in order]
+    if not all(column.type == pa.int64() for column in columns):
+        return False
+    is_level = np.ones(data.num_rows - 1, np.bool_)
+    for column in columns:
+        values = _filled(column, np.iinfo(np.int64).max)
+        if (is_level & (values[1:] < values[:-1])).any():
+            return False
+        is_level &= values[1:] == values[:-1]
+    return True
+
+
+def _filled(column: pa.ChunkedArray, null: int) -> npt.NDArray[np.int64]:
+    """The values of a column of 64 bits, `null` for null; by its buffers, since methods load pyarrow.compute, 70 ms."""
+    found = [np.zeros(0, np.int64)]
+    for chunk in column.chunks:
+        there, values = chunk.buffers()
+        rows = slice(chunk.offset, chunk.offset + len(chunk))
+        told = np.frombuffer(values, np.int64)[rows]
+        if chunk.null_count:
+            is_there = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")[rows]
+            told = np.where(is_there, told, null)
+        found.append(told)
+    return np.concatenate(found)
+
+
 def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    if column.type == pa.int64():
+        return _filled(column, -1)
     if pa.types.is_integer(column.type):
         return column.fill_null(-1).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
     plain = column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column

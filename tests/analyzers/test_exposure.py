@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from run_builder import MS, RunBuilder, healthy_run
 
 from rankscope.analyzers import exposure as module
-from rankscope.analyzers.exposure import COMMUNICATION, EXPOSED, UNKNOWN, WAIT, WHOLES, Exposure, exposure
+from rankscope.analyzers.exposure import exposure
+from rankscope.analyzers.exposure_parts import COMMUNICATION, EXPOSED, UNKNOWN, WAIT, WHOLES, Exposure
 from rankscope.analyzers.run import Run
 from rankscope.analyzers.time import times
 

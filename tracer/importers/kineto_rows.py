@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rankscope.schema.arrow import arrow_schema, rows_to_table
+from rankscope.schema.arrow import rows_to_table
 from rankscope.schema.kernel_classes import Classes
 from rankscope.schema.paths import hash63
 
+from .arrow_columns import Column, numbers, table_of, words
 from .kineto_events import Arguments
 from .kineto_trace import Activities, Table, Trace, launches
 from .trace_rank import MAX_DIGITS, members_of, whole
@@ -96,12 +97,13 @@ def rows_of(trace: Trace, state: RankState, classes: Classes, groups: dict[str, 
     if len(activities):
         is_host = not len(trace.device)
         launched = np.array(launches(trace, activities.correlation), np.int64)
-        kinds = _host_classes(activities) if is_host else _classes(activities, classes)
+        kinds, labels = _host_classes(activities) if is_host else _classes(activities, classes)
         ordinals = steps.of(np.where(launched > 0, launched, np.array(activities.start, np.int64)))
-        found["kernel"] = _kernels(activities, kinds, ordinals, state)
+        found["kernel"] = _kernels(activities, kinds, labels, ordinals, state)
         if not is_host:
             state.devices |= {device for device in activities.device if device >= 0}
-            rows = _collectives(trace, kinds, ordinals, launched, state, groups)
+            is_talking = np.array([label == "communication" for label in labels], np.bool_)[kinds]
+            rows = _collectives(trace, is_talking, ordinals, launched, state, groups)
             if rows:
                 found["collective"] = rows_to_table("collective", rows)
     if len(trace.annotations):
@@ -121,56 +123,66 @@ class _Steps:
         self._start = np.array(steps.start, np.int64)[order]
         self._end = np.array(steps.end, np.int64)[order]
 
-    def of(self, moments: Numbers) -> pa.Array:
-        """The ordinal of the step that each moment lies in; null outside of all."""
+    def of(self, moments: Numbers) -> Numbers:
+        """The ordinal of the step that each moment lies in; -1 outside of all."""
         if not len(self._start):
-            return pa.nulls(len(moments), pa.int64())
+            return np.full(len(moments), -1, np.int64)
         at = np.searchsorted(self._start, moments, side="right") - 1
         is_in = (at >= 0) & (moments < self._end[np.maximum(at, 0)])
-        return pa.array(at + self._first, pa.int64(), mask=~is_in)
+        return np.where(is_in, at + self._first, -1)
 
 
-def _kernels(activities: Activities, kinds: pa.Array, steps: pa.Array, state: RankState) -> pa.Table:
+def _kernels(activities: Activities, kinds: Numbers, labels: list[str], steps: Numbers, state: RankState) -> pa.Table:
+    """In the order of a sealed file: by start."""
     count = len(activities)
-    device = np.array(activities.device, np.int64)
+    start = np.array(activities.start, np.int64)
+    order = np.argsort(start, kind="stable")
+
+    def sorted_(values: Any) -> Numbers:
+        return np.array(values, np.int64)[order]
+
     known = sorted(set(activities.device))
     columns = {
-        **_process(state, count), "record": np.arange(state.num_kernels, state.num_kernels + count, dtype=np.int64),
-        "step": steps, "category": _words(activities.category, list(activities.categories)),
-        "device_uuid": _words(np.searchsorted(known, device), [None if d < 0 else f"device {d}" for d in known]),
-        "stream_id": _known(activities.stream), "start_ns": _column(activities.start),
-        "end_ns": _column(activities.end),
-        "kernel_class": kinds, "name": _words(activities.name, list(activities.names)),
-        "correlation": _known(activities.correlation),
+        **_process(state, count),
+        "record": numbers(state.num_kernels + order), "step": numbers(steps[order]),
+        "category": words(sorted_(activities.category), list(activities.categories)),
+        "device_uuid": words(
+            np.searchsorted(known, sorted_(activities.device)), [None if d < 0 else f"device {d}" for d in known]
+        ),
+        "stream_id": numbers(sorted_(activities.stream)), "start_ns": numbers(start[order], is_any=True),
+        "end_ns": numbers(sorted_(activities.end), is_any=True), "kernel_class": words(kinds[order], labels),
+        "name": words(sorted_(activities.name), list(activities.names)),
+        "correlation": numbers(sorted_(activities.correlation)),
     }  # fmt: skip
     state.num_kernels += count
-    return _table("kernel", columns, count)
+    return table_of("kernel", columns, count)
 
 
 def _collectives(
-    trace: Trace, kinds: pa.Array, steps: pa.Array, launched: Numbers, state: RankState, groups: dict[str, Told]
-) -> list[dict[str, Any]]:
+    trace: Trace, is_talking: npt.NDArray[np.bool_], steps: Numbers, launched: Numbers, state: RankState,
+    groups: dict[str, Told],
+) -> list[dict[str, Any]]:  # fmt: skip
     device = trace.device
     names, categories = list(device.names), list(device.categories)
-    chosen = [at for at, kind in enumerate(kinds.to_pylist())
-              if kind == "communication" and categories[device.category[at]] == "kernel"]  # fmt: skip
+    chosen = [at for at in np.flatnonzero(is_talking).tolist() if categories[device.category[at]] == "kernel"]
     chosen.sort(key=lambda at: (device.start[at], device.end[at], at))
     streams = sorted({device.stream[at] for at in chosen if _group_name(trace.told.get(at)) is None})
-    issuers, ordinals = _Issuers(trace.annotations), steps.to_pylist()
-    rows = []
+    issuers, streams_at = _Issuers(trace.annotations), {stream: at for at, stream in enumerate(streams)}
+    rows, step_of = [], steps.tolist()
     for at, record in zip(chosen, state.numbers(len(chosen)).tolist(), strict=True):
         told = trace.told.get(at)
-        group = _group(told, streams.index(device.stream[at]) if device.stream[at] in streams else 0, groups)
+        group = _group(told, streams_at.get(device.stream[at], 0), groups)
         seq = state.seqs.get(group, 0)
         state.seqs[group] = seq + 1
         start, end, issued = device.start[at], device.end[at], int(launched[at]) or None
         rows.append({
-            "proc": state.proc, "rank": state.rank, "record": record, "step": ordinals[at], "group_id": group,
+            "proc": state.proc, "rank": state.rank, "record": record, "group_id": group,
+            "step": step_of[at] if step_of[at] >= 0 else None,
             "op": _op(told, issuers.of(issued), names[device.name[at]]), "seq": seq, **_sizes(told),
             "issued_ns": issued, "device_start_ns": start, "device_end_ns": end, "completed_ns": end,
             "state": "completed", "tier": "imported", "timing_source": "trace",
         })  # fmt: skip
-    return rows
+    return sorted(rows, key=lambda row: (row["issued_ns"] is None, row["issued_ns"]))
 
 
 class _Issuers:
@@ -227,15 +239,18 @@ def _sizes(told: Arguments | None) -> dict[str, Any]:
 
 
 def _spans(annotations: Table, steps: _Steps, state: RankState) -> pa.Table:
+    """In the order of a sealed file: by start."""
     names, count = list(annotations.names), len(annotations)
     kinds = [next((kind for pattern, kind in _SPANS if pattern.search(name)), "user") for name in names]
+    start, end = np.array(annotations.start, np.int64), np.array(annotations.end, np.int64)
+    order = np.argsort(start, kind="stable")
+    name = np.array(annotations.name, np.int64)[order]
     columns = {
-        **_process(state, count), "record": state.numbers(count),
-        "step": steps.of(np.array(annotations.start, np.int64)),
-        "kind": _words(annotations.name, kinds), "name": _words(annotations.name, names),
-        "start_ns": _column(annotations.start), "end_ns": _column(annotations.end),
+        **_process(state, count), "record": numbers(state.numbers(count)[order]),
+        "step": numbers(steps.of(start[order])), "kind": words(name, kinds), "name": words(name, names),
+        "start_ns": numbers(start[order], is_any=True), "end_ns": numbers(end[order], is_any=True),
     }  # fmt: skip
-    return _table("span", columns, count)
+    return table_of("span", columns, count)
 
 
 def _step_rows(steps: Table, state: RankState) -> pa.Table:
@@ -252,51 +267,19 @@ def _step_rows(steps: Table, state: RankState) -> pa.Table:
     return rows_to_table("step", rows)
 
 
-def _classes(activities: Activities, classes: Classes) -> pa.Array:
-    names, categories = list(activities.names), list(activities.categories)
-    pairs = np.array(activities.category, np.int64) * len(names) + np.array(activities.name, np.int64)
-    distinct, inverse = np.unique(pairs, return_inverse=True)
-    words = [classes.of(categories[pair // len(names)], names[pair % len(names)]) for pair in distinct.tolist()]
-    return _words(inverse, words)
+def _classes(activities: Activities, classes: Classes) -> tuple[Numbers, list[str]]:
+    """The class of each, as a position in a list."""
+    names, categories, told = list(activities.names), list(activities.categories), dict[tuple[int, int], int]()
+    pairs = zip(activities.category, activities.name, strict=True)
+    positions = np.array([told.setdefault(pair, len(told)) for pair in pairs], np.int64)
+    return positions, [classes.of(categories[category], names[name]) for category, name in told]
 
 
-def _host_classes(activities: Activities) -> pa.Array:
-    words = ["communication" if _HOST_COMMUNICATION.match(name) else "compute" for name in activities.names]
-    return _words(activities.name, words)
+def _host_classes(activities: Activities) -> tuple[Numbers, list[str]]:
+    labels = ["communication" if _HOST_COMMUNICATION.match(name) else "compute" for name in activities.names]
+    return np.array(activities.name, np.int64), labels
 
 
-def _process(state: RankState, count: int) -> dict[str, Any]:
-    return {"proc": np.full(count, state.proc, np.int64), "rank": np.full(count, state.rank, np.int32)}
-
-
-def _words(positions: Any, words: list[Any]) -> pa.Array:
-    indices = pa.array(np.asarray(positions, np.int32))
-    return pa.DictionaryArray.from_arrays(indices, pa.array(words, pa.string()))
-
-
-def _column(values: Any) -> npt.NDArray[np.int64]:
-    return np.array(values, np.int64)
-
-
-def _known(values: Any) -> pa.Array:
-    numbers = np.array(values, np.int64)
-    return pa.array(numbers, pa.int64(), mask=numbers < 0)
-
-
-def _table(table: str, columns: dict[str, Any], count: int) -> pa.Table:
-    schema = arrow_schema(table)
-    arrays = []
-    for item in schema:
-        value = columns.get(item.name)
-        array = pa.nulls(count, item.type) if value is None else pa.array(value)
-        if not array.type.equals(item.type):
-            array = _recoded(array, item.type)
-        arrays.append(array)
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _recoded(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Dictionaries with words that occur twice, or none, become those that a column of the ontology has."""
-    if pa.types.is_dictionary(type_):
-        return array.cast(pa.string()).dictionary_encode().cast(type_)
-    return array.cast(type_)
+def _process(state: RankState, count: int) -> dict[str, Column]:
+    return {"proc": numbers(np.full(count, state.proc, np.int64), is_any=True),
+            "rank": numbers(np.full(count, state.rank, np.int32))}  # fmt: skip
