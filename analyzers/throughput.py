@@ -17,15 +17,18 @@ from rankscope.schema.measurement import Interval, Measurement
 from .bootstrap import LEVEL, METHOD, Floats, Resampled, interval_of_mean
 from .data_coordinates import DataCoordinates, data_coordinates
 from .evidence import Evidence
-from .run import Run
+from .run import Row, Run
 from .statements import statement
 
 ANALYZER: Final = "throughput"
-LEFT_OUT: Final = "the first step of each incarnation; steps marked warm-up, checkpoint, eval or shadow"
+LEFT_OUT: Final = (
+    "the first step of each incarnation; steps marked warm-up, checkpoint, eval or shadow, or not ended by all"
+)
 NO_STEP: Final = "no counted step: the run has fewer than two steps, or all are left out"
 _NO_SAMPLES: Final = (
     "nobody tells the samples of a step: rankscope.step(samples=...), a DataLoader or attach(global_batch=...) would"
 )
+_SOME_SAMPLES: Final = "not every data coordinate tells the samples of every counted step, so their sum is not known"
 _SECOND: Final = 1e9
 
 
@@ -102,12 +105,20 @@ def rate_measurement(told: Evidence, name: str, rate: Resampled | None, reason: 
 
 def read_steps(run: Run) -> Steps:
     """The counted steps of `run`."""
-    rows = run.rows(statement(ANALYZER, "durations"))
+    rows = _whole(run.rows(statement(ANALYZER, "durations")))
     durations = np.array([total / num for _, _, total, num in rows], np.float64)
     places = {(incarnation, step): place for place, (incarnation, step, _, _) in enumerate(rows)}
     coordinates = data_coordinates(run)
     samples, tokens = _amounts(run, coordinates, places)
     return Steps(tuple(places), durations, samples, tokens, coordinates)
+
+
+def _whole(rows: list[Row]) -> list[Row]:
+    """The steps that all ranks of their incarnation ended: where a run breaks off, some ranks are a step ahead."""
+    most: dict[int, int] = {}
+    for incarnation, _, _, num_ranks in rows:
+        most[incarnation] = max(num_ranks, most.get(incarnation, 0))
+    return [row for row in rows if row[3] == most[row[0]]]
 
 
 def _amounts(run: Run, coordinates: DataCoordinates, places: dict[tuple[int, int], int]) -> tuple[Amount, Amount]:
@@ -123,7 +134,8 @@ def _amounts(run: Run, coordinates: DataCoordinates, places: dict[tuple[int, int
     if samples is None:
         drawn = run.rows(statement(ANALYZER, "drawn"), parameters)
         samples = _complete(drawn, places, num, "samples that the loaders handed over")
-    samples = samples or by_batch or Amount(None, reason=_NO_SAMPLES)
+        is_some = any(row[2] is not None for row in (*told, *drawn))
+        samples = samples or by_batch or Amount(None, reason=_SOME_SAMPLES if is_some else _NO_SAMPLES)
     tokens = _complete([(*row[:2], row[3], row[5]) for row in told], places, num, "tokens as the job tells them")
     return samples, tokens or _tokens(samples, length)
 
@@ -135,6 +147,8 @@ def _complete(
     values = np.zeros(len(places))
     seen = 0
     for incarnation, step, value, num in rows:
+        if (incarnation, step) not in places:
+            continue
         if value is None or num < num_coordinates:
             return None
         values[places[incarnation, step]] = value

@@ -69,6 +69,38 @@ def test_a_declared_layout_decides(tmp_path: Path) -> None:
         assert data_coordinates(run).num == 4
 
 
+@pytest.mark.parametrize("broken_off", [1, 6])
+def test_a_run_that_breaks_off_counts_the_steps_that_all_ranks_ended(tmp_path: Path, broken_off: int) -> None:
+    builder = built(tmp_path / "run")
+    rows = builder.rows["step", 0]
+    rows[:] = [row for row in rows if row["rank"] == 0 or row["step"] < NUM_STEPS - broken_off]
+    found = answer(builder)
+    samples = value(found, "throughput.samples")
+    assert samples.value == pytest.approx(160)
+    assert samples.n == NUM_STEPS - 1 - broken_off
+    assert "not ended by all" in samples.provenance.left_out
+
+
+def test_samples_that_only_the_loaders_tell(tmp_path: Path) -> None:
+    builder = built(tmp_path / "run", samples=None)
+    for rank in (0, 1):
+        for step in range(NUM_STEPS):
+            builder.fact("sample_batch", rank, step=step, time_ns=step * 100 * MS, num_samples=6)
+    found = answer(builder)
+    assert value(found, "throughput.samples").value == pytest.approx(120)
+    assert "samples that the loaders handed over" in value(found, "throughput.samples").provenance.caveats
+    assert "nobody tells the tokens" in value(found, "throughput.tokens").reason
+
+
+def test_samples_that_some_ranks_tell_are_no_silence(tmp_path: Path) -> None:
+    builder = built(tmp_path / "run")
+    for row in builder.rows["step", 0]:
+        if row["rank"] == 1 and row["step"] == 5:
+            row["samples"] = None
+    reason = value(answer(builder), "throughput.samples").reason
+    assert reason == "not every data coordinate tells the samples of every counted step, so their sum is not known"
+
+
 def test_a_lost_node_does_not_halve_the_job(tmp_path: Path) -> None:
     """Two of four ranks left rows: their samples are not those of the job, but its devices and their price are four."""
     lost = answer(built(tmp_path / "lost", world_size=4, flops_per_sample=1e9, peak_flops=1e12,
