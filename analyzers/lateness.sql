@@ -30,7 +30,7 @@ SELECT c.incarnation, c.step, t.team, CASE WHEN k.kind = 'pair' THEN hash(c.src,
     coalesce(c.device_end_ns, CASE WHEN c.timing_source IN ('device_event', 'trace', 'flight_recorder') OR (c.timing_source = 'wait'
         AND (c.wait_begin_ns - coalesce(c.returned_ns, c.issued_ns) <= {blink_ns} OR c.wait_end_ns - c.wait_begin_ns > {blink_ns})) THEN c.completed_ns END) - {moved} AS end_ns,
     c.wait_begin_ns - {moved} AS wait_begin_ns, c.wait_end_ns - {moved} AS wait_end_ns
-FROM collective c SEMI JOIN _late_step s ON s.incarnation = c.incarnation AND s.step = c.step
+FROM {source} c SEMI JOIN _late_step s ON s.incarnation = c.incarnation AND s.step = c.step
 JOIN teams t ON t.group_id = c.group_id AND t.incarnation = c.incarnation
 JOIN causes k ON k.op = c.op
 JOIN place p ON p.proc = c.proc AND p.incarnation = c.incarnation {aligned}
@@ -82,25 +82,17 @@ SELECT operation, max(arrival_ns) FILTER (is_cause) AS last_ns,
     min(arrival_ns) FILTER (is_waiter) AS first_ns
 FROM _late_arrival GROUP BY operation;
 
+-- name: waiting
+-- What `lateness_waits` reads: until: the last arrival, for those who wait for it.
+CREATE OR REPLACE TEMP TABLE _late_waiting AS
+SELECT a.*, l.culprit, l.first_ns, CASE WHEN a.is_waiter THEN greatest(l.last_ns, a.arrival_ns) ELSE a.arrival_ns END AS until_ns
+FROM _late_arrival a JOIN _late_last l ON l.operation = a.operation;
+
 -- name: waits
--- Each rank's operations in the order in which it arrived at them. wait: until the last arrival, each instant charged once, to the operation
--- that the rank blocks on, and of operations in flight together only as far as it grows. waited: its waits in all since the operation before in the same group, which it left together with the others.
+-- With each row's turn, wait, waited and since_turn, which `lateness_waits` computes.
 CREATE OR REPLACE TEMP TABLE _late_wait AS
-WITH waiting AS (
-    SELECT a.*, l.culprit, l.first_ns, CASE WHEN a.is_waiter THEN greatest(l.last_ns, a.arrival_ns) ELSE a.arrival_ns END AS until_ns
-    FROM _late_arrival a JOIN _late_last l ON l.operation = a.operation),
-charged AS (
-    SELECT *, row_number() OVER own AS turn, least(
-        greatest(0, until_ns - greatest(arrival_ns, coalesce(max(until_ns) OVER (own ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), arrival_ns))),
-        greatest(0, until_ns - begin_ns - coalesce(max(until_ns - begin_ns) OVER (PARTITION BY incarnation, proc, team, pair, flight ORDER BY operation
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0))) AS wait_ns
-    FROM waiting WINDOW own AS (PARTITION BY incarnation, proc ORDER BY arrival_ns, operation)),
-added AS (
-    SELECT *, CAST(sum(wait_ns) OVER (PARTITION BY incarnation, proc ORDER BY turn ROWS UNBOUNDED PRECEDING) AS BIGINT) AS sum_ns FROM charged)
-SELECT operation, incarnation, step, team, pair, is_level, proc, rank, is_cause, is_waiter, arrival_ns, most_ns, culprit, first_ns, turn, wait_ns,
-    sum_ns - wait_ns - coalesce(max(sum_ns) FILTER (is_left_together) OVER same, 0) AS waited_ns,
-    coalesce(max(turn) FILTER (is_left_together) OVER same, 0) AS since_turn
-FROM added WINDOW same AS (PARTITION BY incarnation, proc, team, pair ORDER BY turn ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING);
+SELECT operation, incarnation, step, team, pair, is_level, proc, rank, is_cause, is_waiter, arrival_ns, most_ns, culprit, first_ns, turn, wait_ns, waited_ns, since_turn
+FROM _late_waiting POSITIONAL JOIN _late_charged;
 
 -- name: shares
 -- Lateness after the first arrival, and the part of it that the rank inherited: what it waited elsewhere meanwhile, beyond what the first

@@ -10,7 +10,7 @@ is named only if it came later than the last but one by more than the end skew a
 then no error of that size can have made it the last. Ranks on several hosts are matched on aligned clocks.
 
 Two tables are kept in the run's connection: `_member` (rank and operation) and `_operation`. Cost: one sort of the
-collectives; of more than MAX_ROWS rows windows of sequence numbers are taken, evenly over the run.
+collectives; of very many rows blocks of steps are taken (`sampled`).
 """
 
 import re
@@ -21,6 +21,7 @@ import duckdb
 
 from .clocks import align
 from .run import Row, Run
+from .sampled import Sample, sampled
 from .statements import statement
 
 ANALYZER: Final = "collectives"
@@ -29,13 +30,9 @@ SOURCE: Final = (
     "_member and _operation are left in the reader's connection by rankscope.analyzers.matched: statements member and "
     "operation of collectives.sql"
 )
-MAX_ROWS: Final = 2_000_000
-"""Rows of collectives that are matched one by one: about five seconds of CPU time, 0.5 GB."""
 NOBODY: Final = 1 << 62
 """A clock error that names nobody, ns."""
 _KEPT: Final = "matching"
-_WINDOW: Final = 64
-"""Sequence numbers of a group that follow one another, where not all are taken."""
 _ALIGNED: Final = re.compile(r"aligned_ns\(([^()]*)\)")
 _CORRECTED: Final = r"(\1) - k.offset_ns - ((\1) - k.from_ns) * k.drift_ppb // 1000000000"
 _CORRECTION: Final = (
@@ -51,13 +48,13 @@ _ENDED_TOGETHER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """The matched operations of a run. every: one window of sequence numbers in so many was taken (1: all).
+    """The matched operations of a run, or of a sample of it.
 
     error_ns: between the clocks of any two hosts; 0 on one host. is_polled: some ends are only known to have been seen.
     """
 
     run: Run
-    every: int
+    sample: Sample
     error_ns: int
     is_polled: bool
 
@@ -71,8 +68,8 @@ class Matching:
 
     @property
     def window(self) -> str:
-        """Which operations were taken, in words."""
-        return "" if self.every == 1 else f"{_WINDOW} sequence numbers in {_WINDOW * self.every:,}, of every group"
+        """Which operations were taken, in words; "" for all."""
+        return self.sample.window
 
     def make_tables(self) -> None:
         """Fill `_member` and `_operation`."""
@@ -81,14 +78,8 @@ class Matching:
         self.run.rows(f"CREATE OR REPLACE TEMP TABLE _operation AS {sql}")
 
     def _member(self) -> str:
-        sql = self._told(statement(ANALYZER, "member"))
-        if self.every == 1:
-            return sql
-        period = _WINDOW * self.every  # one number more, whose end is the arrival of the next
-        return (
-            sql.replace("WHERE true", f"WHERE (c.seq + 1) % {period} <= {_WINDOW}")
-            + f" QUALIFY (seq + 1) % {period} > 0"
-        )
+        sql = self._told(statement(ANALYZER, "member")).replace("FROM collective c", f"FROM {self.sample.table} c")
+        return sql if self.sample.stride == 1 else f"{sql} QUALIFY {self.sample.is_told}"
 
     def _told(self, sql: str) -> str:
         """With what is known of clocks and ends put in: on one host nothing is to be aligned."""
@@ -114,9 +105,9 @@ def _matched(run: Run) -> Matching:
     known = run.kept.get(_KEPT)
     if isinstance(known, Matching):
         return known
-    num_rows = run.size("collective").num_rows
-    [[is_polled]] = run.rows("SELECT EXISTS (FROM collective WHERE timing_source = 'poll')")
-    found = Matching(run, max(1, -(-num_rows // MAX_ROWS)), _clock_error_ns(run), is_polled)
+    sample = sampled(run)
+    [[is_polled]] = run.rows(f"SELECT EXISTS (FROM {sample.table} WHERE timing_source = 'poll')")
+    found = Matching(run, sample, _clock_error_ns(run), is_polled)
     found.make_tables()
     run.kept[_KEPT] = found
     return found

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_builder import MS, RunBuilder, healthy_run
 
-from rankscope.analyzers import matched as matching
+from rankscope.analyzers import sampled as sampling
 from rankscope.analyzers.bandwidth import bus_factor
 from rankscope.analyzers.collectives import Collectives, collectives
 from rankscope.analyzers.listed import Operation, listed
@@ -229,12 +229,12 @@ def test_of_very_many_rows_windows_of_numbers_are_taken(tmp_path: Path, monkeypa
     build.entities()
     run = build.seal()
     everything = found_in(run)
-    monkeypatch.setattr(matching, "MAX_ROWS", 500)
+    monkeypatch.setattr(sampling, "MAX_ROWS", 500)
     [some] = found_in(run).classes
     [all_of_them] = everything.classes
-    assert all_of_them.num_matched == 1000 and some.num_matched == 4 * 64
+    assert all_of_them.num_matched == 1000 and some.num_matched == 4 * 63
     assert [item.value for item in some.measurements] == [item.value for item in all_of_them.measurements]
-    assert some.wait[0].provenance.window == "64 sequence numbers in 256, of every group"
+    assert some.wait[0].provenance.window == "blocks of 64 sequence numbers, one in 4, evenly over the run"
 
 
 def test_a_damaged_file_is_left_out(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from command_line import Command
 from run_builder import MS, RunBuilder, healthy_run
 from syrupy.assertion import SnapshotAssertion
 
-from rankscope.analyzers import matched
+from rankscope.analyzers import sampled
 
 
 def test_drawn(rankscope: Command, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -28,7 +28,7 @@ def test_not_matched_is_said(rankscope: Command, tmp_path: Path, snapshot: Snaps
 def test_a_sample_and_missing_rows_are_said(
     rankscope: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matched, "MAX_ROWS", 4)
+    monkeypatch.setattr(sampled, "MAX_ROWS", 4)
     build = RunBuilder(tmp_path / "run", world_size=3)
     for rank in (0, 1):
         for seq in range(6):
@@ -37,7 +37,7 @@ def test_a_sample_and_missing_rows_are_said(
     build.seal()
     text = rankscope("collectives", str(tmp_path / "run")).out
     assert "only 66.7 % of the rows are there" in text
-    assert "a sample was matched: 64 sequence numbers in 192" in text
+    assert "a sample was matched: blocks of 64 sequence numbers, one in 3" in text
 
 
 def test_nothing_recorded(rankscope: Command, tmp_path: Path) -> None:

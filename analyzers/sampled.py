@@ -1,0 +1,87 @@
+"""Which steps are looked at operation by operation: of a large run blocks of consecutive ones, drawn evenly.
+
+Everything that compares single operations (who was late, whose waits, which dimension) takes the same steps, and their
+rows are read out of the large table once. A block's first step shows what the next one inherits.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from .run import Run
+
+MAX_ROWS: Final = 2_500_000
+"""Rows of collectives that are compared; more cost time (5 us each) without making a finding surer."""
+MIN_STEPS: Final = 16
+"""Steps beside the blocks' first ones that are read however many rows they have, up to MOST_ROWS."""
+MOST_ROWS: Final = 16_000_000
+BLOCK: Final = 4
+"""Steps in a row that are read together where not all are."""
+NUMBERS: Final = 64
+"""The same of sequence numbers, in a run without steps."""
+_COLUMNS: Final = (
+    "incarnation", "proc", "rank", "record", "step", "group_id", "op", "seq", "src", "dst", "tag", "root", "bytes_in",
+    "bytes_out", "issued_ns", "returned_ns", "wait_begin_ns", "wait_end_ns", "completed_ns", "device_start_ns",
+    "device_end_ns", "wait_device_start_ns", "wait_device_end_ns", "stage", "timing_source",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """table: the collectives that are taken. stride: one block in how many is taken; 1: every row is.
+
+    column: blocks are of so many consecutive values of it: steps, or sequence numbers in a run that has no steps.
+    """
+
+    table: str
+    stride: int
+    column: str
+    block: int
+
+    @property
+    def is_told(self) -> str:
+        """The condition on rows of `table` that are not there only for what the next one inherits."""
+        return "true" if self.stride == 1 else f"{self.column} % {self.block} > 0"
+
+    @property
+    def chosen(self) -> str:
+        """The condition on the rows of table collective that `table` has."""
+        return "true" if self.stride == 1 else f"({self.column} // {self.block}) % {self.stride} = 0"
+
+    @property
+    def window(self) -> str:
+        """What was taken, in words."""
+        what = "steps" if self.column == "step" else "sequence numbers"
+        return "" if self.stride == 1 else f"blocks of {self.block} {what}, one in {self.stride}, evenly over the run"
+
+
+def num_sampled(run: Run) -> int:
+    """About how many rows the sample has: more than a few MAX_ROWS only where single steps have very many."""
+    return run.size("collective").num_rows // _stride(run, MAX_ROWS)
+
+
+def sampled(run: Run, max_rows: int | None = None) -> Sample:
+    """The sample of `run`, read once for each reading of the run: its rows stay in the connection."""
+    most = max_rows or MAX_ROWS
+    name = f"_sample_{most}"
+    known = run.kept.get(name)
+    if isinstance(known, Sample):
+        return known
+    stride = _stride(run, most)
+    column, block = ("step", BLOCK) if run.size("step").num_rows else ("seq", NUMBERS)
+    found = Sample("collective" if stride == 1 else name, stride, column, block)
+    if stride > 1:
+        run.rows(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {', '.join(_COLUMNS)} FROM collective "
+                 f"WHERE {found.chosen}")  # fmt: skip
+    run.kept[name] = found
+    return found
+
+
+def _stride(run: Run, max_rows: int) -> int:
+    num_rows = run.size("collective").num_rows
+    if num_rows <= max_rows:
+        return 1
+    if not run.size("step").num_rows:
+        return -(-num_rows // max_rows)
+    ((num_steps,),) = run.rows("SELECT count(*) FROM (SELECT DISTINCT incarnation, step FROM step)")
+    enough = max(1, int(num_steps) * (BLOCK - 1) // BLOCK // MIN_STEPS)
+    return max(min(-(-num_rows // max_rows), enough), -(-num_rows // MOST_ROWS))
