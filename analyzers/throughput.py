@@ -29,6 +29,10 @@ _NO_SAMPLES: Final = (
     "nobody tells the samples of a step: rankscope.step(samples=...), a DataLoader or attach(global_batch=...) would"
 )
 _SOME_SAMPLES: Final = "not every data coordinate tells the samples of every counted step, so their sum is not known"
+_THINNED: Final = (
+    "observing every batch was too dear, so the batches of a step are not all known: rankscope.step(samples=...) or "
+    "attach(global_batch=...) would tell"
+)
 _SECOND: Final = 1e9
 
 
@@ -133,9 +137,12 @@ def _amounts(run: Run, coordinates: DataCoordinates, places: dict[tuple[int, int
     samples = _complete([(*row[:2], row[2], row[4]) for row in told], places, num, "samples as the job tells them")
     if samples is None:
         drawn = run.rows(statement(ANALYZER, "drawn"), parameters)
-        samples = _complete(drawn, places, num, "samples that the loaders handed over")
+        is_thinned = bool(drawn and run.rows(statement(ANALYZER, "thinned")))
+        if not is_thinned:
+            samples = _complete(drawn, places, num, "samples that the loaders handed over")
         is_some = any(row[2] is not None for row in (*told, *drawn))
-        samples = samples or by_batch or Amount(None, reason=_SOME_SAMPLES if is_some else _NO_SAMPLES)
+        reason = _THINNED if is_thinned else _SOME_SAMPLES if is_some else _NO_SAMPLES
+        samples = samples or by_batch or Amount(None, reason=reason)
     tokens = _complete([(*row[:2], row[3], row[5]) for row in told], places, num, "tokens as the job tells them")
     return samples, tokens or _tokens(samples, length)
 

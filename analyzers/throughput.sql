@@ -42,6 +42,10 @@ FROM (
     ) GROUP BY incarnation, step, coordinate
 ) GROUP BY incarnation, step ORDER BY incarnation, step;
 
+-- name: thinned
+-- Whether not every batch was observed (words of hooks/loader_budget.py): then the batches of a step are no sum of it.
+SELECT 1 FROM capture WHERE hook = 'data_loading' AND why LIKE '%one batch in %' LIMIT 1;
+
 -- name: losses
 -- The loss of each counted step as logged, mean over the ranks, summed as whole numbers of 1e-9 (sums of floats depend on their order).
 SELECT m.incarnation, m.step, CAST(sum(CAST(round(m.value * 1e9) AS HUGEINT)) AS DOUBLE) / 1e9 / count(*) AS loss

@@ -90,6 +90,13 @@ def test_samples_that_only_the_loaders_tell(tmp_path: Path) -> None:
     assert value(found, "throughput.samples").value == pytest.approx(120)
     assert "samples that the loaders handed over" in value(found, "throughput.samples").provenance.caveats
     assert "nobody tells the tokens" in value(found, "throughput.tokens").reason
+    why = "observing every batch would cost 5.0% of ..., the budget is 0.01: one batch in 2 until the epoch ends"
+    builder = built(tmp_path / "thinned", samples=None)
+    for rank in (0, 1):
+        builder.fact("capture", rank, time_ns=MS, hook="data_loading", is_on=True, why=why)
+        for step in range(NUM_STEPS):
+            builder.fact("sample_batch", rank, step=step, time_ns=step * 100 * MS, num_samples=6)
+    assert "observing every batch was too dear" in value(answer(builder), "throughput.samples").reason
 
 
 def test_samples_that_some_ranks_tell_are_no_silence(tmp_path: Path) -> None:
