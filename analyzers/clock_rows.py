@@ -9,6 +9,8 @@ import numpy as np
 
 from .clock_bounds import UNBOUNDED_NS, Ints
 from .groups import unfold
+from .partials import gather
+from .profile import COLLECTIVES
 from .run import Run
 from .statements import statement
 
@@ -152,6 +154,7 @@ def read_ends(run: Run, hosts: tuple[Host, ...]) -> Ends:
     chosen = processes if len(processes) <= ALL_PROCESSES else _few(processes, groups)
     run.rows(_CHOSEN, [[item.proc for item in chosen], [item.host for item in chosen]])
     most = min(MAX_OPERATIONS, max(1, MAX_ENDS // len(hosts)))
+    gather(run, (COLLECTIVES,))
     thresholds = {group: _ALL if num <= most else _ALL * most // num
                   for group, num in run.rows(statement("clocks", "rows")) if group in groups}  # fmt: skip
     run.rows(_THRESHOLDS, [list(thresholds), list(thresholds.values())])

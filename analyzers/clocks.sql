@@ -11,7 +11,7 @@ FROM process_group GROUP BY group_id, incarnation ORDER BY group_id, incarnation
 -- name: rows
 -- Operations of the chosen processes by group: how many at most on one of them.
 SELECT group_id, max(num) AS num FROM (
-    SELECT c.group_id, c.proc, count(*) AS num FROM collective c SEMI JOIN _clock_chosen USING (proc) GROUP BY ALL)
+    SELECT c.group_id, c.proc, CAST(sum(c.num_operations) AS BIGINT) AS num FROM partial_profile_collectives c SEMI JOIN _clock_chosen USING (proc) GROUP BY ALL)
 GROUP BY group_id ORDER BY group_id;
 
 -- name: ends

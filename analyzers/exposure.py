@@ -4,12 +4,13 @@ Of an imported trace communication on the device and its exposed part (while the
 the time between issue and completion, the host-visible waits, and on CUDA the stalls of the stream where device times
 were taken, inside the counted steps. Where several operations run at once an instant belongs to the one that began
 first, so the parts of a rank sum to its time.communication, time.exposed_communication and time.host_wait exactly.
-Of more than MAX_ROWS operations one counted step in so many is taken.
+Of very many operations those of some steps are taken (`sampled`).
 
 Example: an all_reduce of data groups [0, 10) and an all_gather of tensor groups [6, 14), compute [0, 4): 10 and 4 of
 communication, 6 and 4 of it exposed.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from .evidence import Evidence
@@ -29,11 +30,10 @@ from .exposure_parts import (
 )
 from .groups import Group, read_groups
 from .run import Row, Run
+from .sampled import BLOCK, Sample, sampled
 from .statements import statement
 from .timeline import DEVICE_WINDOW
 
-MAX_ROWS: Final = 2_000_000
-"""Collectives of a live run that are divided one by one: about six seconds of CPU time."""
 _LIVE: Final = {"operation": COMMUNICATION, "wait": WAIT, "device": COMMUNICATION, "stall": EXPOSED}
 _LIVE_TABLES: Final = ("collective", "step", "process_group")
 
@@ -47,11 +47,11 @@ def exposure(run: Run, coverage: float | None = None) -> Exposure:
     if isinstance(known, Exposure):
         return known
     is_live = bool(run.rows(statement("time", "is_live"))[0][0])
-    every = max(1, -(-run.size("collective").num_rows // MAX_ROWS)) if is_live else 1
-    sql = _live_statement(every) if is_live else statement(ANALYZER, "device")
+    sample = sampled(run) if is_live else None
+    sql = statement(ANALYZER, "device") if sample is None else _live_statement(sample)
     groups, rows = read_groups(run), run.rows(sql)
     parts = _live(rows, groups) if is_live else device_parts(rows, groups)
-    some = "" if every == 1 else f", one in {every}, and what was issued in it"
+    some = f", {sample.window}, and what was issued in them" if sample and sample.window else ""
     told = Evidence(
         run, ANALYZER, sql, _LIVE_TABLES if is_live else DEVICE_TABLES, coverage,
         window=f"counted steps{some}" if is_live else DEVICE_WINDOW,
@@ -63,9 +63,9 @@ def exposure(run: Run, coverage: float | None = None) -> Exposure:
     return found
 
 
-def _live_statement(every: int) -> str:
-    sql = statement(ANALYZER, "live").format(every=every)
-    return sql if every == 1 else sql.replace("WHERE true", f"WHERE c.step % {every} = 0")
+def _live_statement(sample: Sample) -> str:
+    by_step = replace(sample, column="step", block=BLOCK)
+    return statement(ANALYZER, "live").format(table=sample.table, is_chosen=f"{by_step.chosen} AND {by_step.is_told}")
 
 
 def _live(rows: list[Row], groups: dict[str | None, Group]) -> tuple[Part, ...]:

@@ -32,13 +32,13 @@ FROM piece p LEFT JOIN known k USING (part) WHERE p.part > 0 GROUP BY ALL ORDER 
 -- name: live
 -- The same of a live run, inside its counted steps, by what was seen: operations between issue and completion, host-visible waits, operations
 -- on the device, stalls of its stream. Each instant is given to one operation of those at once under way: the one that began first. What lies
--- in the step that it was issued in is taken whole, of the rest what lies in any counted step. Of very long runs one step in {every} is taken.
-WITH steps AS (SELECT proc, incarnation, step, start_ns, end_ns FROM counted_step WHERE step % {every} = 0),
+-- in the step that it was issued in is taken whole, of the rest what lies in any counted step. Of a large run the steps of the sample.
+WITH steps AS (SELECT proc, incarnation, step, start_ns, end_ns FROM counted_step WHERE {is_chosen}),
 seen AS (
     SELECT c.proc, c.incarnation, c.rank, c.step, c.record, c.group_id, c.op, unnest(['operation', 'wait', 'device', 'stall']) AS kind,
         unnest([c.issued_ns, c.wait_begin_ns, c.device_start_ns, c.wait_device_start_ns]) AS start_ns,
         unnest([c.completed_ns, c.wait_end_ns, c.device_end_ns, c.wait_device_end_ns]) AS end_ns
-    FROM collective c WHERE true
+    FROM {table} c
 ), apart AS (
     SELECT proc, incarnation, rank, step, kind, group_id, op, end_ns,
         greatest(start_ns, coalesce(max(end_ns) OVER (PARTITION BY proc, incarnation, kind ORDER BY start_ns, end_ns, record

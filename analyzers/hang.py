@@ -25,7 +25,7 @@ from .hang_headlines import hang_headlines
 from .headline import Headline
 from .mismatch import Mismatch, mismatches
 from .partials import Pair
-from .profile import COLLECTIVES
+from .profile import COLLECTIVES, has_any
 from .run import Run
 from .statements import statement
 
@@ -158,6 +158,8 @@ def _record(run: Run) -> _Record:
 
 
 def _unfinished(run: Run, now_ns: dict[str, int], *, is_imported: bool) -> list[Open]:
+    if not has_any(run, COLLECTIVES, "num_unfinished > 0 OR num_failed > 0"):
+        return []
     seen: dict[str, int] = {row[0]: row[1] for row in LAST_SEEN.rows(run)}
     found = []
     for *operation, issued_ns, boot_id, exit_kind, has_failed, failed_ns in run.rows(statement("hang", "unfinished")):
@@ -198,7 +200,7 @@ def _group(record: _Record, group: Group, items: list[Open]) -> Blocked:
 
 
 def _peers(run: Run, record: _Record, unfinished: list[Open]) -> tuple[Peers, ...]:
-    sent = set() if record.is_imported else set(run.rows(statement("hang", "sends")))
+    sent = set() if record.is_imported or not unfinished else set(run.rows(statement("hang", "sends")))
     found: dict[tuple[str, int, int], list[bool]] = defaultdict(list)
     for item in unfinished:
         peer = item.src if item.op == "recv" else item.dst

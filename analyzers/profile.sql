@@ -11,6 +11,7 @@ SELECT incarnation, proc, rank, group_id, op, tier, CAST(count(*) AS BIGINT) AS 
     CAST(count(*) FILTER (WHERE phase = 'backward' AND wait_begin_ns IS NULL) AS BIGINT) AS num_inside_backward,
     CAST(count(*) FILTER (WHERE seq IS NOT NULL AND tier IS DISTINCT FROM 'imported') AS BIGINT) AS num_numbered,
     max(completed_ns - issued_ns) AS longest_ns, max(wait_end_ns - wait_begin_ns) AS longest_wait_ns,
+    CAST(count(*) FILTER (WHERE stage IS NOT NULL AND role IS NOT NULL) AS BIGINT) AS num_staged,
     CAST(count(*) FILTER (WHERE src IS NULL AND dst IS NULL) AS BIGINT) AS num_collectives, max(seq) FILTER (WHERE src IS NULL AND dst IS NULL) AS last_seq,
     max(seq) FILTER (WHERE completed_ns IS NOT NULL AND src IS NULL AND dst IS NULL) AS last_completed_seq,
     CAST(count(record) AS BIGINT) AS num_records, max(record) AS last_record,

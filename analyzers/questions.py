@@ -30,6 +30,7 @@ from .numerics import numerics
 from .phases import phases
 from .pipeline import pipeline
 from .run import Run
+from .sampled import num_sampled
 from .storage import storage
 from .time import times
 
@@ -63,7 +64,8 @@ _AnswerT_co = TypeVar("_AnswerT_co", bound=Answer, covariant=True)
 @dataclass(frozen=True, slots=True)
 class Question(Generic[_AnswerT_co]):
     """One analyzer. answers: its measurements' names, or what they begin with. tables: without a row in each of them
-    it does not arise. most_rows: beyond so many the report leaves it to its command; 0: it is always quick.
+    it does not arise. most_rows: if the sample of the collectives has more, the report leaves it to its command; 0: it is
+    always quick.
     """
 
     name: str
@@ -78,7 +80,7 @@ class Question(Generic[_AnswerT_co]):
 
     def is_slow(self, run: Run) -> bool:
         """The run is too large to ask this beside everything else."""
-        return bool(self.most_rows) and sum(run.size(table).num_rows for table in self.tables) > self.most_rows
+        return bool(self.most_rows) and num_sampled(run) > self.most_rows
 
     def ask(self, run: Run, share: float | None) -> _AnswerT_co | None:
         """The answer; None where the rows do not suffice for one."""
@@ -137,7 +139,8 @@ SECTIONS: Final[tuple[Question[Answer], ...]] = (
 """What the report has a section for."""
 
 MANY_ROWS: Final = 5_000_000
-"""Rows that matching operation by operation takes about a minute for (5 to 12 us of CPU each)."""
+"""Rows of the sample that comparing operation by operation takes a quarter of a minute for (5 us of CPU each): only
+where single steps have more than a few hundred thousand rows."""
 
 FINDINGS: Final[tuple[Question[Finding], ...]] = (
     Question("hang", hang, ("collective.unfinished",), ("collective", "process")),

@@ -23,7 +23,7 @@ from .place import Place
 _FEW: Final = frozenset(
     {
         "src", "dst", "tag", "device_start_ns", "device_end_ns", "wait_device_start_ns", "wait_device_end_ns",
-        "proc", "rank", "bytes_in", "state", "phase", "tier", "timing_source", "op",
+        "proc", "rank", "bytes_in", "state", "phase", "tier", "timing_source", "op", "stage", "role",
     }
 )  # fmt: skip
 """Columns that may hold one value, or none, in a whole file: only of these the footer is asked."""

@@ -63,7 +63,7 @@ COLUMNS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "part_profile": {
         "collective": (
             "proc", "rank", "record", "group_id", "op", "seq", "src", "dst", "tier", "state", "phase", "timing_source",
-            "bytes_in", "issued_ns", "completed_ns", "wait_begin_ns", "wait_end_ns",
+            "bytes_in", "issued_ns", "completed_ns", "wait_begin_ns", "wait_end_ns", "stage", "role",
         ),
     },
     "part_live": {

@@ -26,7 +26,7 @@ from .joint_evidence import JointEvidence
 from .quality import Quality, quality
 from .scaling_losses import Loss, losses
 from .scaling_points import Series
-from .scaling_run import PARTS, ScalingRun, check_comparable, mean_parts_ns, mean_step_ns
+from .scaling_run import PARTS, ScalingRun, check_comparable, incomplete, mean_parts_ns, mean_step_ns
 
 ANALYZER: Final = "scaling"
 SAME_BATCH: Final = 0.01
@@ -220,6 +220,7 @@ def _grade(
                     if len(run.steps.duration_ns) < MIN_STEPS})  # fmt: skip
     if short:
         reasons.append(f"fewer than {MIN_STEPS} counted steps at size {', '.join(map(str, short))}: no interval")
+    reasons += [text for runs in by_size.values() for text in incomplete(runs)]
     if minor := tuple(item for item in found if item.kind == MINOR):
         reasons.append(f"minor differences: {in_words(minor)}")
     return (MOSTLY, tuple(reasons)) if reasons else (CONTROLLED, ("only the scale differs",))

@@ -19,6 +19,8 @@ from .run import Run
 from .statements import statement
 from .throughput import Amount, Steps, read_steps
 
+COMPLETE: Final = 0.999
+"""Share of the expected rows below which a run is called incomplete."""
 PARTS: Final = ("data", "communication", "bubble", "tail", "rest")
 """Of the mean step: waiting for data, for collectives, idle in the pipeline, what slow steps add to the median, the
 rest (compute, and what nobody saw)."""
@@ -28,7 +30,7 @@ rest (compute, and what nobody saw)."""
 class ScalingRun:
     """node_size: most ranks of a host; parts_ns: of the mean step, by PARTS, None where nothing was seen.
 
-    loss: of the steps that log one, loss_samples: samples seen until their ends.
+    loss: of the steps that log one, loss_samples: samples seen until their ends. num_faults: files that cannot be used.
     """
 
     address: str
@@ -44,6 +46,7 @@ class ScalingRun:
     loss_samples: Floats
     memory_bytes: int | None
     coverage: float | None
+    num_faults: int = 0
 
     @property
     def batch(self) -> float | None:
@@ -62,13 +65,27 @@ def check_comparable(runs: Sequence[ScalingRun]) -> None:
     known: set[tuple[str, str]] = set()
     for run in runs:
         if not len(run.steps.duration_ns):
-            raise NoEvidence(f"{run.address}: no counted step: nothing can be compared with it")
+            lost = unusable(run.num_faults)
+            raise NoEvidence(f"{run.address}: no counted step: nothing can be compared with it{lost}")
         if (run.run_id, run.digest) in known:
             raise NoEvidence(f"{run.address}: the same run twice: it is no repeat of itself")
         known.add((run.run_id, run.digest))
     jobs = sorted({name for run in runs if (name := job_of(run.made_from))})
     if len(jobs) > 1:
         raise NoEvidence(f"runs of different jobs: {' and '.join(jobs)}")
+
+
+def unusable(num_faults: int) -> str:
+    """What to add to a sentence about rows that are not there; "" where all files could be read."""
+    return f"; {num_faults:,} of its files cannot be used: rankscope verify names them" if num_faults else ""
+
+
+def incomplete(runs: Sequence[ScalingRun]) -> tuple[str, ...]:
+    """A few words on each run of which rows are missing."""
+    return tuple(
+        f"{100 * run.coverage:.1f} % of the expected rows of {run.run_id} are there{unusable(run.num_faults)}"
+        for run in runs if run.coverage is not None and run.coverage < COMPLETE
+    )  # fmt: skip
 
 
 def mean_step_ns(runs: Sequence[ScalingRun]) -> float:
@@ -99,7 +116,7 @@ def scaling_run(run: Run) -> ScalingRun:
         run.place.address, run.run_id, run.digest, about.world_size or len(ranks),
         max((len(found) for found in hosts.values()), default=0), len(hosts), manifest(run), steps,
         _parts(run, steps), *_losses(run, steps), run.rows(statement("throughput", "memory"))[0][0],
-        None if share is None else float(share),
+        None if share is None else float(share), len(run.faults),
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from rankscope.schema.measurement import Measurement, Verdict
 from .clocks import align
 from .evidence import Evidence
 from .headline import INFO, NOTHING, Headline, verdict_headline
+from .profile import COLLECTIVES, has_any
 from .replay import CLIP, EMBEDDING, GATHER, LAYERNORM, P2P, SCATTER, Graph, Op, Times, build, last_begin
 from .run import Run
 from .statements import statement
@@ -110,6 +111,8 @@ class _Job:
 
 def what_if(run: Run, coverage: float | None = None) -> WhatIf | None:
     """The replay; None where no row tells a stage and a role, so that the question does not arise."""
+    if not has_any(run, COLLECTIVES, "num_staged > 0"):
+        return None
     sql, clocks = statement("what_if", "operations"), align(run)
     rows = run.rows(sql)
     told = Evidence(run, "what_if", sql, ("span", "collective", "step", "process"), coverage,
