@@ -25,7 +25,7 @@ def command(
     """
     from rankscope.analyzers.compare import compare
     from rankscope.analyzers.run import Run
-    from rankscope.analyzers.scaling_run import scaling_run
+    from rankscope.analyzers.scaling_run import incomplete, scaling_run
 
     runs = []
     for address in (a, b):
@@ -41,6 +41,8 @@ def command(
         })  # fmt: skip
         return 0
     print_drawn(_drawn(found))
+    for text in incomplete(runs):
+        print(f"\n{text}")
     return 0
 
 

@@ -34,19 +34,22 @@ def command(
     Example: rankscope efficiency rankscope-runs/my-run --target "loss<=2.5"
     """
     from rankscope.analyzers.efficiency import Target, efficiency
+    from rankscope.analyzers.scaling_run import COMPLETE, unusable
 
     try:
         targets = tuple(Target.parse(text) for text in target or ())
     except ValueError as error:
         raise BadUsage(f"Invalid value for '--target': {error}") from None
     with opened(run) as asked:
-        found = efficiency(asked.run, asked.share, targets)
+        found, lost = efficiency(asked.run, asked.share, targets), unusable(len(asked.run.faults))
     if not len(found.throughput.steps.duration_ns):
-        raise NoEvidence(f"{run}: no counted step: the run has fewer than two steps, or all are left out")
+        raise NoEvidence(f"{run}: no counted step: the run has fewer than two steps, or all are left out{lost}")
     if json:
         asked.print_json(found.measurements)
     else:
         print_drawn(_drawn(found))
+        if asked.share is not None and asked.share < COMPLETE:
+            print(f"\n{100 * asked.share:.1f} % of the expected rows are there{lost}")
     return 0
 
 
