@@ -112,3 +112,15 @@ def test_traces_are_answered_without_a_database() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_so_is_a_small_run_that_was_imported(rankscope: Command, tmp_path: Path) -> None:
+    write(tmp_path / "a.json", *EXAMPLE)
+    assert rankscope("import", "kineto", str(tmp_path / "a.json"), "-o", str(tmp_path / "run")).status == 0
+    program = (
+        "import sys; from rankscope.cli.main import run;"
+        f"status = run(['time', {str(tmp_path / 'run')!r}, '--json']);"
+        "sys.exit(status or ', '.join({'duckdb', 'pyarrow.compute', 'rich', 'torch'} & set(sys.modules)) or 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "") and '"value": 31000' in ran.stdout
