@@ -92,6 +92,17 @@ def late_ranks(found: Lateness) -> tuple[Finding, ...]:
     return tuple(sorted(joined, key=lambda item: (-item.cost_ns, item.rows))) or _once(found, beyond)
 
 
+def whose_turn(late: Lateness) -> str:
+    """That the ranks take turns, unless one comes last in most of the steps, and by more than chance."""
+    beyond = excess(late)
+    turns = np.bincount(np.argmax(beyond, axis=1)[beyond.max(axis=1) > 0], minlength=len(late.ranks))
+    column, num_steps = int(np.argmax(turns)), len(late.steps)
+    often = int(turns[column]) / num_steps
+    if often < CHRONIC or wilson(often, num_steps) <= 1 / len(late.ranks):
+        return "and the ranks take turns"
+    return f"mostly rank {late.ranks[column]} (in {turns[column]} of them): too little to name it"
+
+
 def wilson(share: float, number: int) -> float:
     """Lower end of the 95 % interval of a share. Example: 35 of 35 give 0.901."""
     z2 = _Z * _Z / number

@@ -24,7 +24,7 @@ from .groups import ranks_in_words
 from .headline import Headline, verdict_headline
 from .imbalance import COMPUTATION, MIN_COST_UNTOLD, Imbalance, imbalance, lost
 from .late_ranks import ANALYZER as LATE_RANKS
-from .late_ranks import BETWEEN, CHRONICALLY, MIN_STEPS, ONCE, SINCE, Finding, excess, late_ranks, wilson
+from .late_ranks import BETWEEN, CHRONICALLY, MIN_STEPS, ONCE, SINCE, Finding, excess, late_ranks, whose_turn, wilson
 from .lateness import ANALYZER as LATENESS
 from .lateness import Ints, Lateness, Step, lateness
 from .run import Run
@@ -296,7 +296,7 @@ def _uneven(late: Lateness, uneven: Imbalance, coverage: float | None) -> Verdic
 def _nothing(late: Lateness, coverage: float | None) -> Verdict:
     cost, share = lost(late)
     text = (f"no rank stands out in {len(late.steps)} counted steps: whoever comes last in a step costs "
-            f"{100 * share:.1f} % of the time, and the ranks take turns")  # fmt: skip
+            f"{100 * share:.1f} % of the time, {whose_turn(late)}")  # fmt: skip
     sure = round(wilson(1.0, len(late.steps)) * (1.0 if coverage is None else coverage), 3)
     return Verdict(
         NOTHING, (), text, sure, cost_ns=float(cost), evidence=({"table": "collective", "predicate": "true"},)

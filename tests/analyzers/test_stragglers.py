@@ -148,3 +148,10 @@ def test_the_same_answer_whatever_the_order_of_rows_and_files(tmp_path: Path) ->
     plain, other = read(split(tmp_path / "a", None)), read(split(tmp_path / "b", random.Random(1)))
     assert plain.verdicts == other.verdicts and plain.verdicts[0].ranks == (LATE,)
     assert [item.value for item in plain.measurements] == [item.value for item in other.measurements]
+
+
+@pytest.mark.parametrize(("late", "said"), [(1, "mostly rank 2 (in 59 of them): too little"), (0, "take turns")])
+def test_nobody_is_said_to_take_turns_where_one_rank_is_always_last(tmp_path: Path, late: int, said: str) -> None:
+    found = planted(tmp_path / "run", lambda rank, _: {"forward": late} if rank == LATE else {}, num_steps=60)
+    (verdict,) = found.verdicts
+    assert (verdict.kind, verdict.ranks) == ("nothing", ()) and said in verdict.text

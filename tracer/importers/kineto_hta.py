@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from .kineto_events import TraceFile
-from .trace_rank import PARAMETERS, STEP_PREFIX, global_rank
+from .trace_rank import NONE, PARAMETERS, STEP_PREFIX, global_rank, whole
 
-NO_NUMBER: Final = -1
+NO_NUMBER: Final = NONE
 
 
 class HtaArguments(msgspec.Struct, gc=False):
@@ -54,7 +54,7 @@ class RawEvents:
     def step_of(self, name: str) -> int:
         """The number of a profiled step by its name; -1 for any other name."""
         number = name.removeprefix(STEP_PREFIX) if name.startswith(STEP_PREFIX) else ""
-        return int(number) if number.isdigit() else NO_NUMBER
+        return whole(number) if number else NO_NUMBER
 
 
 def read_events(path: str) -> RawEvents:
@@ -77,8 +77,8 @@ def _add(found: RawEvents, events: list[HtaEvent]) -> None:
     names, arguments = found.names, [event.args or _NOTHING_TOLD for event in events]
     found.start.extend([event.ts for event in events])
     found.duration.extend([event.dur or 0.0 for event in events])
-    found.stream.extend([_number(item.stream) for item in arguments])
-    found.correlation.extend([_number(item.correlation) for item in arguments])
+    found.stream.extend([whole(item.stream) for item in arguments])
+    found.correlation.extend([whole(item.correlation) for item in arguments])
     found.name.extend([names.setdefault(str(event.name), len(names)) for event in events])
 
 
@@ -87,15 +87,6 @@ def _is_asked_for(event: HtaEvent) -> bool:
     if told is not None and (told.stream is not None or told.correlation is not None):
         return True
     return str(event.name).startswith(STEP_PREFIX)
-
-
-def _number(value: Any) -> int:
-    if type(value) is int:
-        return value
-    try:
-        return NO_NUMBER if value is None else int(value)
-    except (TypeError, ValueError):
-        return NO_NUMBER
 
 
 _NOTHING_TOLD: Final = HtaArguments()

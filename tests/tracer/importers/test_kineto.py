@@ -16,6 +16,7 @@ from rankscope.analyzers.run import Run
 from rankscope.schema.errors import MixedRuns, NoEvidence, NotARun, UnreadableFile
 from rankscope.tracer.importers import kineto_events, kineto_quick
 from rankscope.tracer.importers.kineto import import_kineto, run_length
+from rankscope.tracer.importers.kineto_hta import NO_NUMBER, read_events
 from rankscope.tracer.importers.request import Imported, Request
 
 BASE_US = 1_700_000_000_000_000
@@ -403,3 +404,12 @@ def test_a_kernel_far_outside_is_named_in_few_words(tmp_path: Path, bring: Calla
     write(tmp_path / "in/rank0.json", document)
     [told] = bring().files
     assert told.note.startswith("not believed: void deeply::") and len(told.note) < 120
+
+
+def test_numbers_that_no_column_holds_are_none_for_hta(tmp_path: Path) -> None:
+    odd = [kernel(10, stream=10**40), kernel(30, correlation="x"), kernel(50, stream="stream 9")]
+    steps = [{"ph": "X", "cat": "gpu_user_annotation", "name": f"ProfilerStep#{number}", "ts": BASE_US, "dur": 90}
+             for number in ("²", "9" * 40, "7")]  # fmt: skip
+    found = read_events(str(write(tmp_path / "odd.json", trace(0) | {"traceEvents": odd + steps})))
+    assert found.stream[:3].tolist() == [NO_NUMBER, 7, 9]
+    assert [found.step_of(name) for name in found.names if name.startswith("Profiler")] == [NO_NUMBER, NO_NUMBER, 7]
