@@ -121,7 +121,10 @@ def scaling_run(run: Run) -> ScalingRun:
 
 
 def _parts(run: Run, steps: Steps) -> dict[str, float | None]:
-    """Nanoseconds of the mean step. Waits for data lie before forward, waits for collectives after it: disjoint."""
+    """Nanoseconds of the mean step. Waits for data lie before forward, waits for collectives after it: disjoint.
+
+    Waits for the neighbour of a stage are the bubble, where there is one, and no communication.
+    """
     if not len(steps.duration_ns):
         return dict.fromkeys(PARTS)
     seen = phases(run)
@@ -129,9 +132,12 @@ def _parts(run: Run, steps: Steps) -> dict[str, float | None]:
     num_rank_steps = sum(row[3] for row in waits)
     mean = float(steps.duration_ns.mean())
     data = next((phase.share * mean for phase in seen.phases if phase.name == "data"), None)
-    waited = sum(row[1] for row in waits) / num_rank_steps if any(row[4] for row in waits) else None
+    waited_ns, num_waits, bubble = sum(row[1] for row in waits), sum(row[4] for row in waits), _bubble(run, mean)
+    if bubble is not None:
+        ((waited_ns, num_waits),) = run.rows(statement("throughput", "group_waits"))
+    waited = waited_ns / num_rank_steps if num_waits else None
     tail = mean - float(sorted(steps.duration_ns)[len(steps.duration_ns) // 2])
-    known = {"data": data, "communication": waited, "bubble": _bubble(run, mean), "tail": max(0.0, tail)}
+    known = {"data": data, "communication": waited, "bubble": bubble, "tail": max(0.0, tail)}
     rest = mean - sum(value for value in known.values() if value is not None)
     return {**known, "rest": max(0.0, rest)}
 

@@ -21,6 +21,8 @@ from rankscope.analyzers.scaling import Scaling, scaling_of_runs
 from rankscope.analyzers.scaling_run import ScalingRun, scaling_run
 from rankscope.analyzers.throughput import Amount, Steps
 from rankscope.schema.errors import NoEvidence
+from rankscope.tracer.importers.synth import synthesise
+from rankscope.tracer.importers.synth_plan import Plan
 
 MS = 1_000_000
 NUM_STEPS = 60
@@ -229,6 +231,21 @@ def test_the_same_from_files(tmp_path: Path) -> None:
     assert list(two.loss) == [1.5] * 20
     assert two.loss_samples[-1] == 20 * 64
     assert compare(one, two).verdict == "not comparable", "the number of ranks differs"
+
+
+def test_the_wait_for_a_stage_s_neighbour_is_the_bubble_and_no_communication(tmp_path: Path) -> None:
+    """A pipeline of 4 stages: of a step of 29 ms, 18 are computation; 6 ms of its bubble are waits for a neighbour."""
+    synthesise(
+        Plan(ranks=4, steps=12, collectives=40, dp=1, pp=4, microbatches=8, step_ns=20 * MS), str(tmp_path / "run")
+    )
+    with Run.open(str(tmp_path / "run")) as run:
+        parts = scaling_run(run).parts_ns
+        (neighbours,) = run.rows("SELECT sum(wait_end_ns - wait_begin_ns) / 4 / 11 FROM collective "
+                                 "WHERE op IN ('send', 'recv') AND step > 0")[0]  # fmt: skip
+    assert neighbours > 5 * MS
+    assert all(parts[name] is not None for name in ("data", "communication", "bubble", "rest"))
+    assert (parts["communication"] or 0) < 4 * MS
+    assert (parts["rest"] or 0) > 14 * MS
 
 
 def test_loss_at_equal_samples_needs_three_seeds() -> None:
