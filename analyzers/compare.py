@@ -1,9 +1,10 @@
 """Is one run faster than another, by how much, and may one compare them at all.
 
-Ratios of the means over counted steps, with the interval of a block bootstrap at 99 %: two runs of the same code differ
-by chance, too, and a false "faster" costs more than a missed one. The interval speaks of these two runs; what differs
-between repeats is not in it. Where something else than the scale differs that changes speed (`differences`), the runs
-are not comparable, and the numbers are printed for what they are.
+Ratios of the means over counted steps, with the interval of a block bootstrap at 99 % (for waits, too; the tail, the
+bubble and the rest are no series over steps, and have none): two runs of the same code differ by chance, too, and a
+false "faster" costs more than a missed one. The interval speaks of these two runs; what differs between repeats is not
+in it. Where something else than the scale differs that changes speed (`differences`), the runs are not comparable, and
+the numbers are printed for what they are.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Final
 
 from rankscope.schema.measurement import Interval, Measurement
 
-from .bootstrap import METHOD, MIN_STEPS, Resampled, interval_of_ratio
+from .bootstrap import METHOD, MIN_STEPS, Resampled, Uncertainty, interval_around, interval_of_ratio
 from .differences import CONFOUNDER, Difference, differences, they_differ
 from .joint_evidence import JointEvidence
 from .quality import loss_at
@@ -22,6 +23,8 @@ ANALYZER: Final = "compare"
 LEVEL: Final = 0.99
 FASTER, SLOWER, NO_DIFFERENCE, NOT_COMPARABLE, UNKNOWN = (
     "faster", "slower", "no difference", "not comparable", "unknown")  # fmt: skip
+
+_UNSEEN: Final = "not seen in both runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +97,36 @@ class _Told:
         num = len(above.values) + len(below.values)
         return self.evidence.measurement("compare.ratio", above.mean / below.mean, scope, num, interval=interval)
 
-    def point(self, name: str, above: float | None, below: float | None, reason: str) -> Measurement:
-        """Of two numbers that have no interval."""
+    def point(
+        self, name: str, above: float | None, below: float | None, reason: str, spread: tuple[Resampled, ...] = ()
+    ) -> Measurement:
+        """Of two numbers; with an interval where their spread over the steps is known."""
         value = None if above is None or not below else above / below
         reason = "that of A is 0" if above is not None and below == 0 else reason
+        known = [part for part in map(Uncertainty.of, spread) if part is not None]
+        interval = None
+        if value and len(known) == 2:
+            interval = Interval(*interval_around(value, known, LEVEL), LEVEL, METHOD)
         return self.evidence.measurement(
-            "compare.ratio", value, {"quantity": name, **self.scope}, 2, reason="" if value is not None else reason
-        )
+            "compare.ratio", value, {"quantity": name, **self.scope}, sum(len(item.values) for item in spread) or 2,
+            interval=interval, reason="" if value is not None else reason,
+        )  # fmt: skip
 
 
 def _quantities(told: _Told, left: ScalingRun, right: ScalingRun) -> list[Compared]:
     one, other = (Resampled.of(run.steps.duration_ns) for run in (left, right))
     found = [Compared("step time", "ns", one.mean, other.mean, told.ratio("step time", other, one))]
     found += [_rate(told, left, right, name) for name in ("samples", "tokens")]
-    points = [(f"{name} per step", "ns", left.parts_ns.get(name), right.parts_ns.get(name)) for name in PARTS]
-    points.append(("memory of a rank, most", "bytes", left.memory_bytes, right.memory_bytes))
-    points.append(("loss at equal samples", "", *_losses(left, right)))
+    for part in PARTS:
+        name, before, after = f"{part} per step", left.parts_ns.get(part), right.parts_ns.get(part)
+        spread = tuple(Resampled.of(run.part_series[part]) for run in (right, left) if part in run.part_series)
+        found.append(Compared(name, "ns", before, after, told.point(name, after, before, _UNSEEN, spread)))
+    points: list[tuple[str, str, float | None, float | None]] = [
+        ("memory of a rank, most", "bytes", left.memory_bytes, right.memory_bytes),
+        ("loss at equal samples", "", *_losses(left, right)),
+    ]
     for name, unit, before, after in points:
-        ratio = told.point(name, after, before, "not seen in both runs")
-        found.append(Compared(name, unit, before, after, ratio))
+        found.append(Compared(name, unit, before, after, told.point(name, after, before, _UNSEEN)))
     return [item for item in found if item.left is not None or item.right is not None]
 
 

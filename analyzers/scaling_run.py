@@ -1,7 +1,7 @@
 """One run as a point of a scaling series: its size, its throughput, and where the time of its steps went."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from .phases import phases
 from .pipeline import pipeline
 from .run import Run
 from .statements import statement
+from .step_parts import step_parts
 from .throughput import Amount, Steps, read_steps
 
 COMPLETE: Final = 0.999
@@ -31,6 +32,7 @@ class ScalingRun:
     """node_size: most ranks of a host; parts_ns: of the mean step, by PARTS, None where nothing was seen.
 
     loss: of the steps that log one, loss_samples: samples seen until their ends. num_faults: files that cannot be used.
+    part_series: of the parts that each step has by itself, how they vary over the steps (`step_parts`).
     """
 
     address: str
@@ -47,6 +49,7 @@ class ScalingRun:
     memory_bytes: int | None
     coverage: float | None
     num_faults: int = 0
+    part_series: dict[str, Floats] = field(default_factory=dict)
 
     @property
     def batch(self) -> float | None:
@@ -112,11 +115,13 @@ def scaling_run(run: Run) -> ScalingRun:
         hosts.setdefault(node or "", set()).add(rank)
     ranks = set().union(*hosts.values()) if hosts else set()
     steps = read_steps(run)
+    parts = _parts(run, steps)
     return ScalingRun(
         run.place.address, run.run_id, run.digest, about.world_size or len(ranks),
         max((len(found) for found in hosts.values()), default=0), len(hosts), manifest(run), steps,
-        _parts(run, steps), *_losses(run, steps), run.rows(statement("throughput", "memory"))[0][0],
+        parts, *_losses(run, steps), run.rows(statement("throughput", "memory"))[0][0],
         None if share is None else float(share), len(run.faults),
+        step_parts(run, steps, with_neighbours=parts.get("bubble") is None),
     )  # fmt: skip
 
 

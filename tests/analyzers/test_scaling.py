@@ -264,6 +264,31 @@ def test_the_same_code_twice_is_no_difference_in_95_of_100() -> None:
     assert verdicts.count("no difference") >= 95
 
 
+def test_waits_are_compared_with_an_interval(tmp_path: Path) -> None:
+    """Waits for data of about 10 and 5 ms, for an operation of 20 and 20 ms, in steps of 100."""
+    runs = []
+    for name, wait in (("before", 10), ("after", 5)):
+        builder, noise = RunBuilder(tmp_path / name, name, 2), np.random.default_rng(wait)
+        for rank in (0, 1):
+            for step in range(41):
+                start, data = step * 100 * MS, int(wait * MS * (1 + 0.1 * noise.normal()))
+                builder.fact("step", rank, step=step, start_ns=start, end_ns=start + 100 * MS, boundary="explicit")
+                builder.fact("span", rank, step=step, kind="data", start_ns=start, end_ns=start + data)
+                told = start + 50 * MS, start + 50 * MS, start + int(20 * MS * (1 + 0.1 * noise.normal())) + 50 * MS
+                builder.fact("collective", rank, step=step, op="all_reduce", seq=step, issued_ns=told[0],
+                             wait_begin_ns=told[1], wait_end_ns=told[2], completed_ns=told[2])  # fmt: skip
+        builder.entities()
+        builder.seal()
+        with Run.open(str(builder.root)) as run:
+            runs.append(scaling_run(run))
+    ratios = {item.name: item.ratio for item in compare(*runs).quantities}
+    for name, truth in (("data per step", 0.5), ("communication per step", 1.0)):
+        interval = ratios[name].interval
+        assert interval is not None and ratios[name].n == 80
+        assert interval.low < truth < interval.high < 1.2 * interval.low
+    assert ratios["rest per step"].interval is None
+
+
 def test_a_planted_gain_is_found_with_its_size() -> None:
     found: Comparison = compare(make(2, step_times(1, 100.0, 0.02)), make(2, step_times(2, 90.0, 0.02)))
     assert found.verdict == "faster"
