@@ -124,10 +124,11 @@ def hang(
     """Who is missing. now_ns: the present moment by boot id, where the analysis runs on a host of the run."""
     record = _record(run)
     everything = _unfinished(run, now_ns or {}, is_imported=record.is_imported)
+    failed = {_operation(item) for item in everything if item.has_failed}  # who has not heard of it waits in it, too
     old = [
         item
         for item in everything
-        if record.is_imported or item.has_failed or (item.age_ns is not None and item.age_ns >= patience_ns)
+        if record.is_imported or _operation(item) in failed or (item.age_ns is not None and item.age_ns >= patience_ns)
     ]
     found = _blocked(record, [item for item in old if item.src is None and item.dst is None])
     peers = _peers(run, record, [item for item in old if item.src is not None and item.dst is not None])
@@ -145,6 +146,10 @@ def hang(
     verdicts = _verdicts(record, blocked, peers, differing, missing, undecided)
     return Hang(blocked, peers, differing, missing, empty, undecided, len(everything) - len(old), verdicts, (num,),
                 record.groups)  # fmt: skip
+
+
+def _operation(item: Open) -> tuple[Any, ...]:
+    return item.group_id, item.src, item.dst, item.tag, item.seq
 
 
 def _record(run: Run) -> _Record:

@@ -162,3 +162,13 @@ def test_splits_of_all_to_all_may_differ(tmp_path: Path) -> None:
     for rank in range(2):
         came(run, rank, unfinished=0, op="all_to_all", bytes_in=10 + rank)
     assert all(verdict.kind != "mismatch" for verdict in analysed(sealed(run)).verdicts)
+
+
+def test_who_was_killed_before_it_heard_of_the_failure_waited_as_well(tmp_path: Path) -> None:
+    run = builder(tmp_path, 3)
+    for rank in (0, 1, 2):
+        came(run, rank, 0)
+    run.collective(0, 1, 10, None, 15, state="failed")
+    came(run, 2, unfinished=1, at=12)  # young, by the last moment that the run knows
+    (blocked,) = analysed(sealed(run, last_seen=20)).blocked
+    assert (blocked.waiting, blocked.missing) == ((0, 2), (1,))
