@@ -111,6 +111,8 @@ class _Sending(NamedTuple):
         for start in range(0, len(spans), CHUNK):
             try:
                 is_fine, why = self.send(spans[start : start + CHUNK]), self.reasons.last
+                if self.reasons.rejected:
+                    is_fine, why, self.reasons.rejected = False, self.reasons.rejected, ""
             except (OSError, ValueError) as error:  # of an address that is none
                 is_fine, why = False, self.reasons.of(error)
             if not is_fine:

@@ -175,7 +175,10 @@ def test_a_header_that_is_none_is_told_without_its_text(
     assert "Header format invalid" in ran.err and "secret" not in ran.err and "Bearer" not in ran.err
 
 
-@pytest.mark.parametrize(("mode", "says"), [("redirect", "a redirect (308)"), ("page", "a web page: this is no coll")])
+@pytest.mark.parametrize(
+    ("mode", "says"),
+    [("redirect", "a redirect (308)"), ("page", "a web page: this is no coll"), ("reject", "3 were rejected: too old")],
+)
 def test_what_is_no_answer_of_a_collector_is_no_success(
     rankscope: Command, tmp_path: Path, mode: str, says: str
 ) -> None:

@@ -12,7 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 Attributes = dict[str, Any]
 
@@ -49,7 +53,9 @@ class SpanGot:
 
 @dataclass
 class Receiver:
-    """What came. mode: answer, refuse (503), redirect (308), page (a web page), or hang."""
+    """What came. mode: answer, refuse (503), redirect (308), page (a web page), reject (3 of each request), or
+    hang.
+    """
 
     mode: str = "answer"
     metric_requests: list[tuple[float, list[MetricPoint]]] = field(default_factory=list)
@@ -129,9 +135,16 @@ def _handler(receiver: Receiver, over: threading.Event) -> type[BaseHTTPRequestH
                 self.path.partition("?")[0],
                 gzip.decompress(body) if self.headers["Content-Encoding"] == "gzip" else body,
             )
+            answer = b""
+            if receiver.mode == "reject":
+                answer = ExportTraceServiceResponse(
+                    partial_success=ExportTracePartialSuccess(rejected_spans=3, error_message="too old")
+                ).SerializeToString()
             self.send_response(200)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
+            self.wfile.write(answer)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             return

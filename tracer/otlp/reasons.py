@@ -7,6 +7,7 @@ from typing import Final
 
 from .secrets import hidden
 
+REJECTED: Final = "opentelemetry.rankscope.rejected"
 MAX_TEXT: Final = 200
 _CAUSE: Final = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
 _LOGGERS: Final = ("opentelemetry", "urllib3", "requests")
@@ -16,18 +17,21 @@ class Reasons(logging.Filter):
     """Keeps what the SDK logs in one thread back, and remembers why the last export failed, without `secrets`.
 
     The last word is that it gave up; the warnings before say why. `last` is such a warning where there was one.
+    `rejected` is what the endpoint said of the part that it did not take of a request that it took (logger REJECTED).
     """
 
     def __init__(self, thread: str, secrets: Iterable[str] = ()) -> None:
         super().__init__()
-        self.last, self._thread, self._secrets = "", thread, tuple(secrets)
+        self.last, self.rejected, self._thread, self._secrets = "", "", thread, tuple(secrets)
         self._held: list[logging.Logger] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
         """False for records of the thread."""
         if record.threadName != self._thread:
             return True
-        if record.levelno == logging.WARNING or (record.levelno > logging.WARNING and not self.last):
+        if record.name == REJECTED:
+            self.rejected = self.of(record.getMessage())
+        elif record.levelno == logging.WARNING or (record.levelno > logging.WARNING and not self.last):
             self.last = self.of(record.getMessage())
         return False
 

@@ -4,6 +4,7 @@ Built by hand and given straight to an exporter: no provider, no global, no proc
 the past and spans of the past keep their times. opentelemetry-sdk 1.25 or later.
 """
 
+import logging
 import os
 import sys
 from collections import defaultdict
@@ -33,11 +34,13 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from .instruments import Instrument
 from .meter import Snapshot
+from .reasons import REJECTED
 from .resources import SCHEMA_URL
 from .series import HistogramValue, Point
 from .span import Span
 from .wanted import GRPC
 
+_rejected = logging.getLogger(REJECTED)
 Sent = tuple[Mapping[str, Any], Span]
 
 
@@ -161,6 +164,20 @@ def _refuse_what_is_no_answer(response: Any, *_: Any, **__: Any) -> None:
     if response.status_code < 300 and kind == "text/html":
         response.close()
         raise OSError("the answer is a web page: this is no collector")
+    if response.status_code < 300 and kind == "application/x-protobuf":
+        _tell_what_was_rejected(response.content)
+
+
+def _tell_what_was_rejected(answer: bytes) -> None:
+    """OTLP's partial success, which the SDK (1.45) does not look at. Answers for metrics and spans have one form."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+    try:
+        told = ExportTraceServiceResponse.FromString(answer).partial_success
+    except Exception:  # noqa: BLE001 (protobuf's: the answer is of another form)
+        return
+    if told.rejected_spans > 0:
+        _rejected.warning("%d were rejected: %s", told.rejected_spans, told.error_message or "it does not say why")
 
 
 def _grpc_compression(signal: str) -> Any:

@@ -104,7 +104,11 @@ class Sender:
                 except Exception as error:  # noqa: BLE001 (whatever an exporter raises, the job must not feel it)
                     is_fine = False
                     self._reasons.last = self._reasons.of(error)
-                self._note(is_fine)
+                if self._reasons.rejected:  # a part of it, for good: nothing to send again
+                    self._reasons.last, self._reasons.rejected = self._reasons.rejected, ""
+                    self._note(False)
+                else:
+                    self._note(is_fine)
                 if not is_fine and data is spans and not self._is_over:
                     self._again(spans)
 

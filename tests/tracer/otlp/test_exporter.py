@@ -133,6 +133,19 @@ def test_metrics_that_are_redirected_do_not_arrive(start: Callable[..., Live]) -
         assert "the answer is a redirect (308)" in live.wait_for_lines(1)[0]
 
 
+def test_what_is_rejected_is_told_and_not_sent_again(start: Callable[..., Live]) -> None:
+    with Running("reject") as receiver:
+        live = start(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint, OTEL_METRICS_EXPORTER="none",
+                     OTEL_BSP_SCHEDULE_DELAY="20", OTEL_TRACES_SAMPLER="always_on")  # fmt: skip
+        for step in range(3):
+            live.step(step, is_last=step == 2)
+        (line,) = live.wait_for_lines(1)
+        assert "3 were rejected: too old" in line
+        assert live.finish() < 2 + SLACK_S
+        ids = [span.span_id for span in receiver.spans]
+        assert len(ids) == len(set(ids)) > 0
+
+
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 def test_no_line_tells_a_secret(
     start: Callable[..., Live], protocol: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
