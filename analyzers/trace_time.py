@@ -9,6 +9,7 @@ copies; all: everything): overlap = K + C - (K u C), exposed communication = (K 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, compress, islice
 from typing import Any, Final
 
 from rankscope.schema.catalogue import CATALOGUE
@@ -21,6 +22,8 @@ from .timeline import ANALYZER, DEVICE_WINDOW, NameTime, Times, device_timelines
 COMPUTE, COMMUNICATION, COPY, OTHER = range(4)
 CLASSES: Final = {"compute": COMPUTE, "communication": COMMUNICATION, "copy": COPY}
 """The classes of kernels that have a part of their own; all others are `OTHER`."""
+_Columns = tuple[Sequence[int], Sequence[int], Sequence[int]]
+"""Begins, ends and classes."""
 _NOTHING: Final = "the traces hold no device activity"
 
 
@@ -72,44 +75,49 @@ def trace_times(told: TraceEvidence, found: Iterable[DeviceActivities]) -> Times
 
 
 def _rows(rank: int, pieces: list[DeviceActivities]) -> Iterator[tuple[Any, ...]]:
-    by_device: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    by_device: dict[int, list[_Columns]] = defaultdict(list)
     for item in pieces:
         classes = [CLASSES.get(kernel_class, OTHER) for kernel_class, _ in item.names]
-        activities = zip(item.start, item.end, map(classes.__getitem__, item.kind), strict=True)
-        if len(devices := set(item.device)) == 1:
-            by_device[devices.pop()] += activities
-            continue
-        for device, activity in zip(item.device, activities, strict=True):
-            by_device[device].append(activity)
+        columns = item.start, item.end, [classes[kind] for kind in item.kind]
+        for device in set(item.device):
+            by_device[device].append(_of(columns, [number == device for number in item.device]))
     labels = {number: f"device {number}" if number >= 0 else "" for number in by_device}
     for number, label in sorted(labels.items(), key=lambda pair: pair[1]):
-        yield 0, rank, label, *parts_of(by_device[number]), len(by_device[number])
+        start, end, kind = (list(chain(*column)) for column in zip(*by_device[number], strict=True))
+        yield 0, rank, label, *_parts(start, end, kind), len(start)
 
 
-def parts_of(activities: list[tuple[int, int, int]]) -> tuple[int, ...]:
-    """Span, compute, communication, copy, overlap, exposed communication, copies and other, idle.
+def _of(columns: _Columns, chosen: list[bool]) -> _Columns:
+    if all(chosen):
+        return columns
+    start, end, kind = (list(compress(column, chosen)) for column in columns)
+    return start, end, kind
 
-    activities: of one device, begin, end (ns) and class; are sorted.
-    """
-    activities.sort()
-    k, c, m = ([item for item in activities if item[2] == kind] for kind in (COMPUTE, COMMUNICATION, COPY))
-    talking = [item for item in activities if item[2] <= COMMUNICATION] if c else k
-    known = [item for item in activities if item[2] <= COPY] if m else talking
-    span = max(end for _, end, _ in activities) - activities[0][0]
-    compute, communication, copy, either, told = map(_union, (k, c, m, talking, known))
-    everything = told if len(known) == len(activities) else _union(activities)
+
+def _parts(start: list[int], end: list[int], kind: list[int]) -> tuple[int, ...]:
+    """Span, compute, communication, copy, overlap, exposed communication, copies and other, idle."""
+    sides = [
+        tuple(sorted([time for time, one in zip(side, kind, strict=True) if one == which]) for side in (start, end))
+        for which in (COMPUTE, COMMUNICATION, COPY, OTHER)
+    ]
+    compute, communication, copy, _ = (_length(*side) for side in sides)
+    unions, begins, ends = [compute], *sides[COMPUTE]
+    for more in sides[COMMUNICATION:]:
+        if more[0]:
+            begins, ends = sorted([*begins, *more[0]]), sorted([*ends, *more[1]])
+        unions.append(_length(begins, ends) if more[0] else unions[-1])
+    either, told, everything = unions[COMMUNICATION:]
+    span = max(end) - min(start)
     return (span, compute, communication, copy, compute + communication - either, either - compute, told - either,
             everything - told, span - everything)  # fmt: skip
 
 
-def _union(activities: list[tuple[int, int, int]]) -> int:
-    """Length of the union; in the order of begins."""
-    length, reach = 0, activities[0][0] if activities else 0
-    for start, end, _ in activities:
-        if end > reach:
-            length += end - (start if start > reach else reach)
-            reach = end
-    return length
+def _length(begins: list[int], ends: list[int]) -> int:
+    """Of the union. begins, ends: each sorted by itself. A gap is where as many have ended as begun."""
+    if not begins:
+        return 0
+    gaps = [begin - end for begin, end in zip(islice(begins, 1, None), ends, strict=False) if begin > end]
+    return ends[-1] - begins[0] - sum(gaps)
 
 
 def names_of(found: Iterable[DeviceActivities]) -> tuple[NameTime, ...]:

@@ -15,25 +15,18 @@ from itertools import compress, repeat
 from operator import add
 from typing import Any, Final
 
-from rankscope.schema.kernel_classes import COPY_CATEGORIES, HOST_CATEGORY, KERNEL_CATEGORIES
+from rankscope.schema.kernel_classes import HOST_CATEGORY
 
 from . import kineto_quick
 from .kineto_events import NOTHING_TOLD, Arguments, Damage, Event, Metadata, TraceFile, nanoseconds
-from .kineto_quick import QuickEvent
+from .kineto_kinds import ANNOTATION, DEVICE, KINDS, LAUNCH, OPERATOR, TRACE, WORDS
+from .kineto_quick import Chunk
 from .trace_rank import PARAMETERS, STEP_PREFIX, global_rank, whole
 
 MARGIN_NS: Final = 60_000_000_000
 """A device activity this far outside what the host recorded, and further than the trace is long, is not believed."""
 NAME_COLUMNS: Final = 60
 """Characters of a kernel's name that a note repeats: templates have names of a thousand."""
-
-_DEVICE, _LAUNCH, _ANNOTATION, _OPERATOR, _TRACE = 1, 2, 3, 4, 5
-_KINDS: Final = {
-    **dict.fromkeys((*KERNEL_CATEGORIES, *COPY_CATEGORIES, "Kernel", "Memcpy", "Memset"), _DEVICE),
-    **dict.fromkeys(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "Runtime"), _LAUNCH),
-    "user_annotation": _ANNOTATION,
-    HOST_CATEGORY: _OPERATOR, "Operator": _OPERATOR, "Trace": _TRACE,
-}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -142,7 +135,7 @@ def launches(trace: Trace, correlation: "array[int]") -> "array[int]":
 
 
 def _read(trace: Trace, progress: Callable[[int], None], take: Callable[[Trace, Event, int], None]) -> None:
-    file, kinds = TraceFile(trace.path, Event), _KINDS.get
+    file, kinds = TraceFile(trace.path, Event), KINDS.get
     if take is _host_and_device:
         file.quick = lambda text: _take_quickly(trace, text)
     for events in file.batches():
@@ -157,39 +150,33 @@ def _read(trace: Trace, progress: Callable[[int], None], take: Callable[[Trace, 
 
 def _take_quickly(trace: Trace, text: bytes | memoryview) -> int:
     """Take a whole chunk; how many events it had. Raises Refused, and has then taken nothing."""
-    events = kineto_quick.decode(text)
-    chosen: list[list[QuickEvent]] = [[] for _ in range(_TRACE + 1)]
-    take, kinds = [each.append for each in chosen], _KINDS.get
-    for event in events:
-        if (kind := kinds(event.cat)) is not None:
-            take[kind](event)
-    device = _Columns(chosen[_DEVICE])
-    correlation, launch_start = kineto_quick.correlations(chosen[_LAUNCH]), kineto_quick.starts(chosen[_LAUNCH])
-    is_told = [number > 0 for number in correlation]
-    launched = kineto_quick.whole_numbers(list(compress(correlation, is_told)))
-    steps = [event for event in chosen[_OPERATOR] if event.name.startswith(STEP_PREFIX)]
-    noted = [*chosen[_ANNOTATION], *steps, *chosen[_TRACE]]
+    chunk = kineto_quick.decode(text)
+    device = _Columns(chunk)
+    launch_start, is_told = kineto_quick.starts(chunk.launches), [number > 0 for number in chunk.correlations]
+    launched = kineto_quick.whole_numbers(list(compress(chunk.correlations, is_told)))
+    steps = [event for event in chunk.operators if event.name.startswith(STEP_PREFIX)]
+    noted = [*chunk.annotations, *steps, *chunk.windows]
     begin, duration = kineto_quick.starts(noted), kineto_quick.durations(noted)
-    told = [] if trace.comms_rank is not None else [it for it in chosen[_OPERATOR] if it.name == PARAMETERS]
+    told = [] if trace.comms_rank is not None else [it for it in chunk.operators if it.name == PARAMETERS]
     ranks = (global_rank(it) for it in kineto_quick.arguments(told))
 
     device.add_to(trace)
     trace.launch_start.extend(compress(launch_start, is_told))
     trace.launch_correlation += launched
-    for event, start, ns in zip(noted, begin, duration, strict=True):
-        _note(trace, _KINDS[event.cat], event.name, start, start + ns)
+    for at, (event, start, ns) in enumerate(zip(noted, begin, duration, strict=True)):
+        is_window = at >= len(noted) - len(chunk.windows)
+        _note(trace, TRACE if is_window else ANNOTATION, event.name, start, start + ns)
     trace.comms_rank = next((rank for rank in ranks if rank is not None), trace.comms_rank)
-    return len(events)
+    return chunk.num_events
 
 
 class _Columns:
     """Activities of a device, a column at a time."""
 
-    def __init__(self, events: list[QuickEvent]) -> None:
-        self._events = events
-        self._told = kineto_quick.arguments(events)
-        self._start = array("q", kineto_quick.starts(events))
-        self._end = array("q", map(add, self._start, kineto_quick.durations(events)))
+    def __init__(self, chunk: Chunk) -> None:
+        self._events, self._told, self._words = chunk.device, chunk.told, chunk.categories
+        self._start = array("q", kineto_quick.starts(chunk.device))
+        self._end = array("q", map(add, self._start, kineto_quick.durations(chunk.device)))
         self._stream = kineto_quick.whole_numbers([told.stream for told in self._told])
         self._device = kineto_quick.whole_numbers([told.device for told in self._told])
         self._correlation = kineto_quick.whole_numbers([told.correlation for told in self._told])
@@ -203,18 +190,18 @@ class _Columns:
         device.stream += self._stream
         device.device += self._device
         device.correlation += self._correlation
-        words = [_CATEGORIES.get(event.cat, event.cat) for event in self._events]
+        words = [WORDS.get(word, word) for word in self._words]
         device.category.extend([categories.setdefault(word, len(categories)) for word in words])
         trace.told |= {first + at: told for at, told in enumerate(self._told) if told.op is not None}
 
 
 def _host_and_device(trace: Trace, event: Event, kind: int) -> None:
     name = event.name
-    if kind == _LAUNCH:
+    if kind == LAUNCH:
         _launch(trace, event)
-    elif kind == _DEVICE:
+    elif kind == DEVICE:
         _device(trace, event)
-    elif kind != _OPERATOR:
+    elif kind != OPERATOR:
         _annotation(trace, event, kind)
     elif name == PARAMETERS:
         trace.comms_rank = global_rank(event.args) if trace.comms_rank is None else trace.comms_rank
@@ -231,7 +218,7 @@ def _device(trace: Trace, event: Event) -> None:
     arguments = event.args or NOTHING_TOLD
     if arguments.op is not None:
         trace.told[len(trace.device)] = arguments
-    trace.device.add_device(start, start + duration, name, _CATEGORIES.get(category, category), arguments)
+    trace.device.add_device(start, start + duration, name, WORDS.get(category, category), arguments)
 
 
 def _launch(trace: Trace, event: Event) -> None:
@@ -251,7 +238,7 @@ def _annotation(trace: Trace, event: Event, kind: int) -> None:
 
 
 def _note(trace: Trace, kind: int, name: str, start: int, end: int) -> None:
-    if kind == _TRACE:
+    if kind == TRACE:
         trace.window += [start, end]
     else:
         table = trace.steps if name.startswith(STEP_PREFIX) else trace.annotations
@@ -259,7 +246,7 @@ def _note(trace: Trace, kind: int, name: str, start: int, end: int) -> None:
 
 
 def _operator(trace: Trace, event: Event, kind: int) -> None:
-    if kind != _OPERATOR or str(event.name).startswith(STEP_PREFIX):
+    if kind != OPERATOR or str(event.name).startswith(STEP_PREFIX):
         return
     start, duration = nanoseconds(bytes(event.ts)), nanoseconds(bytes(event.dur))
     if start is not None and duration is not None and duration >= 0:
@@ -327,6 +314,3 @@ def _keep(trace: Trace, kept: Sequence[bool]) -> None:
     for column in ("start", "end", "stream", "device", "correlation", "name", "category"):
         values = getattr(device, column)
         setattr(device, column, array(values.typecode, compress(values, kept)))
-
-
-_CATEGORIES: Final = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}

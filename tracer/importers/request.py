@@ -1,8 +1,8 @@
 """What an importer is asked, and what it answers: the same for every format."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from rankscope.schema.errors import NotARun, UnreadableFile
@@ -64,15 +64,20 @@ def files_of(paths: tuple[str, ...], endings: tuple[str, ...]) -> list[str]:
     Raises UnreadableFile (a path that is not there), NotARun (no file at all).
     """
     found: dict[str, None] = {}
-    for path in map(Path, paths):
-        if path.is_dir():
-            inside = (item for item in path.rglob("*") if item.is_file() and item.name.endswith(endings))
-            found |= dict.fromkeys(sorted(map(str, inside)))
-        elif path.exists():
-            found[str(path)] = None
+    for path in map(_plain, paths):
+        if os.path.isdir(path):
+            inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+            found |= dict.fromkeys(sorted(name for name in inside if name.endswith(endings) and os.path.isfile(name)))
+        elif os.path.exists(path):
+            found[path] = None
         else:
             raise UnreadableFile(f"{path}: no such file or folder")
     if not found:
         what = f"file that ends in {' or '.join(endings)}" if any(endings) else "file"
         raise NotARun(f"{', '.join(paths)}: no {what}")
     return list(found)
+
+
+def _plain(path: str) -> str:
+    """Without what says nothing ("./", "//", a slash at the end)."""
+    return path if ".." in path.split(os.sep) else os.path.normpath(path)

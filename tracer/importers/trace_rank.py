@@ -1,8 +1,8 @@
 """Which rank wrote a trace: what the user says, the trace's metadata, its collectives' arguments, its file's name."""
 
 import json
+import os
 import re
-from pathlib import PurePath
 from typing import Any, Final
 
 import msgspec
@@ -41,7 +41,7 @@ def read_rank_map(path: str) -> RankMap:
 
 def rank_of(path: str, ranks: RankMap, in_metadata: int | None, in_collectives: int | None) -> int | None:
     """The rank of the trace at `path`; None where nothing tells it."""
-    name = PurePath(path).name
+    name = os.path.basename(path)
     for key in (path, name, name.removesuffix(".gz"), name.split(".", 1)[0]):
         if key in ranks:
             return ranks[key]

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from rankscope.analyzers.collectives import collectives
@@ -290,7 +291,7 @@ def test_members_as_runs(members: tuple[int, ...], answer: Any) -> None:
 def test_the_quick_way_gives_what_the_careful_way_gives(
     change: dict[str, Any], notes: str, tmp_path: Path, bring: Callable[..., Imported], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One odd event refuses its chunk; the rows are the same, and so are the counts."""
+    """One odd event refuses its chunk; the rows are the same, and so are the counts. So is the way for any category."""
     document = trace()
     document["traceEvents"] += [kernel(5, "odd") | change, {"ph": "M", "name": "process_name", "args": {"name": "x"}}]
     write(tmp_path / "in/rank0.json", document)
@@ -302,10 +303,34 @@ def test_the_quick_way_gives_what_the_careful_way_gives(
     def refuse(text: bytes) -> None:
         raise kineto_events.Refused
 
+    for name in ("_chunk_by_category", "_chunk_of_any"):
+        monkeypatch.setattr(kineto_quick, name, getattr(kineto_quick, "_chunk_of_any" if "by" in name else name))
+        [other] = bring().files
+        assert quick == other and found == rows(tmp_path, everything)
+        shutil.rmtree(tmp_path / "run")
     monkeypatch.setattr(kineto_quick, "decode", refuse)
     [careful] = bring().files
     assert quick == careful and found == rows(tmp_path, everything) and quick.num_events == 102
     assert notes in quick.note
+
+
+def test_most_chunks_are_taken_by_category_and_no_event_without_one_costs_another() -> None:
+    events = [
+        kernel(5),
+        {"ph": "X", "cat": "ac2g", "name": "flow", "ts": "odd", "dur": [1]},
+        {"cat": "cpu_op", "name": "f"},
+        {"cat": "cuda_runtime", "ts": 1, "args": {"correlation": 4}},
+        {"cat": "Trace", "name": "t", "args": None},
+    ]
+    text = json.dumps(events).encode()
+    chunk = kineto_quick._chunk_by_category(text)
+    assert (chunk.num_events, chunk.categories, chunk.correlations) == (5, ["kernel"], [4])
+    assert [len(each) for each in (chunk.device, chunk.launches, chunk.operators, chunk.windows)] == [1, 1, 1, 1]
+    for other in ({"ph": "M", "name": "process_name"}, {"cat": "of the future", "name": "x"}):
+        with pytest.raises(msgspec.DecodeError):
+            kineto_quick._chunk_by_category(json.dumps([other]).encode())
+        chunk = kineto_quick.decode(json.dumps([kernel(5), other]).encode())
+        assert (chunk.num_events, chunk.categories, chunk.told[0].stream) == (2, ["kernel"], 7)
 
 
 def test_doubles_of_the_quick_way_are_exact_nanoseconds() -> None:
@@ -313,12 +338,13 @@ def test_doubles_of_the_quick_way_are_exact_nanoseconds() -> None:
     random = Random(4)
     for _ in range(20_000):
         ns = random.randrange(int(kineto_quick.EXACT_BELOW_US) * 1000)
-        [event] = kineto_quick.decode(b'[{"ts": %d.%03d, "dur": %d.5}]' % (*divmod(ns, 1000), ns % 7))
+        text = b'[{"cat": "user_annotation", "ts": %d.%03d, "dur": %d.5}]' % (*divmod(ns, 1000), ns % 7)
+        [event] = kineto_quick.decode(text).annotations
         assert kineto_quick.starts([event]) == [ns]
         assert kineto_quick.durations([event]) == [1000 * (ns % 7) + 500]
     for refused in (b"8796093022208.5", b"-8796093022209.5", b"1e300", b"9007199254740993"):
         with pytest.raises(kineto_events.Refused):
-            kineto_quick.starts(kineto_quick.decode(b'[{"ts": %s}]' % refused))
+            kineto_quick.starts(kineto_quick.decode(b'[{"cat": "user_annotation", "ts": %s}]' % refused).annotations)
 
 
 ODD: tuple[Any, ...] = (
