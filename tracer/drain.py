@@ -7,7 +7,6 @@ names are not known yet (the journal could not be written, the disk is full) wai
 import logging
 import os
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ from rankscope.schema.process_state import Join, ProcessState
 from rankscope.schema.ring_rows import Part
 from rankscope.schema.tables import RING_TABLES
 
+from .identity import pid_namespace
 from .ring_drain import Mask, Records, RingDrain
 
 CAPTURE_NS: Final = 60_000_000_000
@@ -96,7 +96,7 @@ class ProcessDrain:
     def is_own(self) -> bool:
         """This very process is the one that is drained."""
         process = self.state.process
-        return process.get("pid") == os.getpid() and process.get("pid_namespace") in (None, _pid_namespace())
+        return process.get("pid") == os.getpid() and process.get("pid_namespace") in (None, pid_namespace())
 
     def read(self, now_ns: int, is_last: bool) -> Batch:
         """One pass. is_last: the process is dead; all that is left comes, and the process row says how it ended."""
@@ -238,14 +238,6 @@ def remove_files(state: ProcessState) -> None:
             os.unlink(path)
         except OSError:
             continue
-
-
-@cache
-def _pid_namespace() -> int | None:
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return None
 
 
 def _name_columns(kind: int) -> list[tuple[int, bool]]:

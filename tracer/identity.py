@@ -41,7 +41,7 @@ class ProcessIdentity:
 
 def identify(ordinal: int = 0) -> ProcessIdentity:
     """This process. ordinal: how often it attached before; a second attach is another `proc` with the same pid."""
-    pid, boot_id, namespace = os.getpid(), _boot_id(), _pid_namespace()
+    pid, boot_id, namespace = os.getpid(), _boot_id(), pid_namespace()
     ticks = start_ticks(pid)
     host = os.uname().nodename
     parent = _launcher_pid()
@@ -59,6 +59,14 @@ def start_ticks(pid: int) -> int:
     """Start time of process `pid` in clock ticks since boot; 0 where the kernel does not say."""
     fields = _stat_fields(pid)
     return int(fields[19]) if len(fields) > 19 else 0
+
+
+def pid_namespace() -> int:
+    """The PID namespace in which this process's pid means something; 0 where the kernel does not say."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
 
 
 def affinity() -> list[int]:
@@ -110,13 +118,6 @@ def _stat_fields(pid: int) -> list[str]:
 
 def _boot_id() -> str:
     return _text(Path("/proc/sys/kernel/random/boot_id")).strip() or "unknown-boot"
-
-
-def _pid_namespace() -> int:
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return 0
 
 
 def _wall_ns(ticks: int) -> int | None:

@@ -15,6 +15,7 @@ from rankscope.schema.errors import SettingsError
 from rankscope.schema.process_rows import PlacedRow
 from rankscope.schema.process_state import ProcessState, RunRef
 
+from .identity import pid_namespace
 from .sampling_host import LocalRank, SamplerHost
 from .settings import Settings, from_environment
 
@@ -80,7 +81,7 @@ def local_process(state: ProcessState) -> LocalProcess:
     """What samplers are told of a process: by its last join, and where its pid means something here."""
     known, join = state.process, state.joins[-1] if state.joins else None
     rank = join.rank if join is not None and join.rank is not None else known.get("rank")
-    is_here = known.get("pid_namespace") in (None, _pid_namespace())
+    is_here = known.get("pid_namespace") in (None, pid_namespace())
     return LocalProcess(
         proc=state.proc, rank=rank, incarnation=join.incarnation if join is not None else 0,
         pid=known.get("pid") if is_here else None, numa_nodes=tuple(known.get("numa_nodes") or ()),
@@ -88,10 +89,3 @@ def local_process(state: ProcessState) -> LocalProcess:
         visible_devices=known.get("visible_devices"), device_order=known.get("device_order"),
         device_index=known.get("device_index"),
     )  # fmt: skip
-
-
-def _pid_namespace() -> int | None:
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return None

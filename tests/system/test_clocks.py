@@ -1,8 +1,6 @@
 """Clocks over hosts: a live job on two clocks that are 50 s apart, and eight real ranks whose hosts are moved."""
 
-import contextlib
 import dataclasses
-import io
 import json
 import os
 from pathlib import Path
@@ -12,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from command_line import document
 from two_clocks import AHEAD_SECONDS, skip_where_clocks_cannot_be_moved, start_rank
-
-from rankscope.cli import main
 
 DATA = Path(os.environ.get("RANKSCOPE_TEST_DATA", "")) / "kineto"
 US = 1_000
@@ -37,15 +34,6 @@ for step in range({NUM_STEPS}):
 dist.barrier()
 dist.destroy_process_group()
 """
-
-
-def document(*arguments: str) -> dict[str, Any]:
-    """What a command printed as JSON; it must end well."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        assert main.run([*arguments, "--json"]) == 0
-    found: dict[str, Any] = json.loads(out.getvalue())
-    return found
 
 
 def of_second_host(found: dict[str, Any]) -> dict[str, dict[str, Any]]:

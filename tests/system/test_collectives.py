@@ -1,7 +1,5 @@
 """`rankscope collectives` on eight real ranks, against waits and skews worked out apart, and on a live job."""
 
-import contextlib
-import io
 import json
 import os
 from collections import Counter
@@ -9,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from rankscope.cli import main
+from command_line import printed
 
 on_real_traces = pytest.mark.skipif("RANKSCOPE_TEST_DATA" not in os.environ, reason="RANKSCOPE_TEST_DATA is not set")
 DATA = Path(os.environ.get("RANKSCOPE_TEST_DATA", "")) / "kineto"
@@ -56,25 +53,17 @@ dist.destroy_process_group()
 """
 
 
-def rankscope(*arguments: str) -> str:
-    """What a command printed; it must end well."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        assert main.run(list(arguments)) == 0
-    return out.getvalue()
-
-
 @pytest.fixture(scope="module")
 def dlrm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("dlrm") / "run"
-    rankscope("import", "kineto", str(DATA / "dlrm_v100_8ranks"), "-o", str(run))
+    printed("import", "kineto", str(DATA / "dlrm_v100_8ranks"), "-o", str(run))
     return run
 
 
 @on_real_traces
 def test_waits_and_skews_of_eight_ranks(dlrm: Path) -> None:
     answers = json.loads((DATA / "dlrm_v100_8ranks_collectives.json").read_text())
-    found: dict[str, Any] = json.loads(rankscope("collectives", str(dlrm), "--json", "--operations", "all"))
+    found: dict[str, Any] = json.loads(printed("collectives", str(dlrm), "--json", "--operations", "all"))
     assert [item["seq"] for item in found["operations"]] == [int(answer["collective_id"]) for answer in answers]
     for operation, answer in zip(found["operations"], answers, strict=True):
         waits = {member["rank"]: member["wait_ns"] for member in operation["members"]}
@@ -92,7 +81,7 @@ def test_waits_and_skews_of_eight_ranks(dlrm: Path) -> None:
 
 @on_real_traces
 def test_what_people_see(dlrm: Path) -> None:
-    text = rankscope("collectives", str(dlrm), "--operations", "1")
+    text = printed("collectives", str(dlrm), "--operations", "1")
     assert "8 matched collectives 97 % is waiting" in text
     assert "all_to_all 0 in world, step 0: rank 7 last, transfer 10.0 µs, end skew 2.00 µs" in text
     lines = [line.split() for line in text.splitlines() if line.strip().startswith("rank ") and "waited" in line]
@@ -103,8 +92,8 @@ def test_what_people_see(dlrm: Path) -> None:
 def test_traces_of_two_ranks_in_a_hundred_name_nobody_wrongly(tmp_path: Path) -> None:
     """Two of 128 ranks: what the numbers of their operations put together and does not end together is left out."""
     run = tmp_path / "run"
-    rankscope("import", "kineto", str(DATA / "sampled_2_of_128"), "-o", str(run))
-    found = json.loads(rankscope("collectives", str(run), "--json"))
+    printed("import", "kineto", str(DATA / "sampled_2_of_128"), "-o", str(run))
+    found = json.loads(printed("collectives", str(run), "--json"))
     assert sum(item["num_operations"] for item in found["unmatched"]) > 0
     assert {item["reason"] for item in found["unmatched"]} == {
         "it seems to end before its last member came: its times contradict each other",
@@ -117,7 +106,7 @@ def test_every_kind_of_operation_of_a_live_job_is_matched(torchrun: Any) -> None
     """Rank 2 comes late to every all_reduce, rank 1, the root, to every broadcast; nothing is left unmatched."""
     ran = torchrun(JOB, 4).check()
     ran.settle()
-    found: dict[str, Any] = json.loads(rankscope("collectives", str(ran.run_dir), "--json", "--operations", "all"))
+    found: dict[str, Any] = json.loads(printed("collectives", str(ran.run_dir), "--json", "--operations", "all"))
     assert found["unmatched"] == []
     operations = found["operations"]
     by_op = Counter(item["op"] for item in operations)

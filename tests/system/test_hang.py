@@ -1,16 +1,13 @@
 """Who is missing: in real incidents of which dumps were kept, and in a job that hangs while the command looks at it."""
 
-import contextlib
-import io
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import document
 from in_flight import IN_FLIGHT
-
-from rankscope.cli import main
 
 DATA = Path(os.environ.get("RANKSCOPE_TEST_DATA", "")) / "flight_recorder"
 needs_data = pytest.mark.skipif("RANKSCOPE_TEST_DATA" not in os.environ, reason="RANKSCOPE_TEST_DATA is not set")
@@ -62,20 +59,12 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKSCOPE_LOCAL_DIR", str(tmp_path / "local"))
 
 
-def rankscope(*arguments: str) -> dict[str, Any]:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        assert main.run([*arguments, "--json"]) == 0
-    found: dict[str, Any] = json.loads(out.getvalue())
-    return found
-
-
 def incident(name: str, tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The answers beside the dumps, what the import said, what the command says."""
     run = str(tmp_path / "run")
-    imported = rankscope("import", "flight-recorder", str(DATA / name), "-o", run)
+    imported = document("import", "flight-recorder", str(DATA / name), "-o", run)
     answers: dict[str, Any] = json.loads((DATA / "expected.json").read_text())[name]
-    return answers, imported, rankscope("hang", run)
+    return answers, imported, document("hang", run)
 
 
 @needs_data
@@ -118,7 +107,7 @@ def test_a_job_that_hangs_and_then_goes_on(torchrun: Any, tmp_path: Path, monkey
     # rank 2 died before the last operation, and gloo told the others
     assert job.returncode != 0
     monkeypatch.setenv("RANKSCOPE_LOCAL_DIR", str(job.local_dir))
-    (dead,) = rankscope("hang", str(job.run_dir))["verdicts"]
+    (dead,) = document("hang", str(job.run_dir))["verdicts"]
     assert (dead["kind"], dead["ranks"]) == ("dead_rank", [2])
 
 
@@ -129,7 +118,7 @@ def test_the_rank_that_died_is_missing_where_ddp_waits_in_cpp(
     job = torchrun(DDP, 2)
     assert job.returncode != 0
     monkeypatch.setenv("RANKSCOPE_LOCAL_DIR", str(job.local_dir))
-    found = rankscope("hang", str(job.run_dir))
+    found = document("hang", str(job.run_dir))
     (dead,) = found["verdicts"]  # gloo calls the operation complete that an error ended
     assert (dead["kind"] in ("dead_rank", "hang"), dead["ranks"]) == (True, [1])  # torchrun may kill rank 0 as well
     assert (dead["evidence"][0]["waiting"], dead["evidence"][0]["op"]) == ([0], "all_reduce")

@@ -1,7 +1,5 @@
 """Real GPU traces through the command line: import, verify, time; every number against the answers beside them."""
 
-import contextlib
-import io
 import json
 import os
 import re
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import document, printed
 
 from rankscope.cli import main
 
@@ -30,19 +29,6 @@ PARTS = ("time.compute", "time.exposed_communication", "time.exposed_copy", "tim
 @pytest.fixture(autouse=True)
 def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKSCOPE_LOCAL_DIR", str(tmp_path / "local"))
-
-
-def rankscope(*arguments: str) -> str:
-    """What a command printed; it must end well."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        assert main.run(list(arguments)) == 0
-    return out.getvalue()
-
-
-def document(*arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(rankscope(*arguments, "--json"))
-    return found
 
 
 def expected() -> dict[str, Any]:
@@ -92,7 +78,7 @@ def test_device_time_to_the_nanosecond(name: str, tmp_path: Path) -> None:
     ranks.write_text("\n".join(told))
     imported = document("import", "kineto", str(DATA / "kineto" / name), "-o", str(run), "--rank-map", str(ranks))
     assert all(item["is_imported"] and not item["note"] for item in imported["files"])
-    rankscope("verify", str(run))
+    printed("verify", str(run))
     found = values(run)
     assert straight_from_the_traces(DATA / "kineto" / name, ranks) == (
         without_provenance(found), names_of(run),
@@ -119,7 +105,7 @@ def test_hta_mode_prints_what_hta_prints(name: str) -> None:
 def dlrm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Eight ranks of one job."""
     run = tmp_path_factory.mktemp("dlrm") / "run"
-    rankscope("import", "kineto", str(DATA / "kineto" / "dlrm_v100_8ranks"), "-o", str(run))
+    printed("import", "kineto", str(DATA / "kineto" / "dlrm_v100_8ranks"), "-o", str(run))
     yield run
 
 
@@ -137,7 +123,7 @@ def test_collectives_of_eight_ranks_are_matched_in_order(dlrm: Path) -> None:
 
 
 def test_an_imported_run_is_an_ordinary_run(dlrm: Path) -> None:
-    report = rankscope("report", str(dlrm))
+    report = printed("report", str(dlrm))
     assert "8 ranks" in report and "missing ranks       none" in report
     assert re.search(r"coverage +100(\.0+)? %", report)
     [[kernels, spans, steps]] = document(
@@ -148,7 +134,7 @@ def test_an_imported_run_is_an_ordinary_run(dlrm: Path) -> None:
 
 def test_arguments_of_collectives_become_sizes_and_groups(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    rankscope("import", "kineto", str(DATA / "kineto" / "a100_ns_collective_args"), "-o", str(run))
+    printed("import", "kineto", str(DATA / "kineto" / "a100_ns_collective_args"), "-o", str(run))
     [[bytes_in, dtype, size]] = document(
         "query", str(run), "SELECT c.bytes_in, c.dtype, g.size FROM collective c JOIN process_group g USING (group_id) "
         "WHERE c.op = 'all_reduce' ORDER BY c.device_start_ns LIMIT 1")["rows"]  # fmt: skip
@@ -158,11 +144,11 @@ def test_arguments_of_collectives_become_sizes_and_groups(tmp_path: Path) -> Non
 def test_kernels_named_like_communication_are_pointed_out_and_can_be_mended(tmp_path: Path) -> None:
     """torch's symmetric-memory all-reduce is not in the table; a user's own line puts it there."""
     source, rules = str(DATA / "kineto" / "b200_eager"), tmp_path / "own.txt"
-    rankscope("import", "kineto", source, "-o", str(tmp_path / "a"))
-    assert "multimem_all_reduce_kernel" in rankscope("time", str(tmp_path / "a")).split("named like communication")[1]
+    printed("import", "kineto", source, "-o", str(tmp_path / "a"))
+    assert "multimem_all_reduce_kernel" in printed("time", str(tmp_path / "a")).split("named like communication")[1]
     rules.write_text("communication multimem_all_reduce\n")
-    rankscope("import", "kineto", source, "-o", str(tmp_path / "b"), "--classes", str(rules))
-    text = rankscope("time", str(tmp_path / "b"))
+    printed("import", "kineto", source, "-o", str(tmp_path / "b"), "--classes", str(rules))
+    text = printed("time", str(tmp_path / "b"))
     assert "named like communication" not in text
     before, after = (values(tmp_path / name)[0]["time.communication"]["value"] for name in "ab")
     assert before == 21_953 and after > 2_000_000
@@ -179,13 +165,13 @@ def test_a_trace_of_a_job_without_devices_gives_its_operators(name: str, rank: i
     assert [item["rank"] for item in imported["files"]] == [rank]
     [[num]] = document("query", str(run), "SELECT count(*) FROM kernel WHERE category = 'cpu_op'")["rows"]
     assert num == rows
-    assert "operators of the host only" in rankscope("time", str(run))
+    assert "operators of the host only" in printed("time", str(run))
 
 
 def test_synchronisation_records_are_no_device_work(tmp_path: Path) -> None:
     run = tmp_path / "run"
     source = DATA / "kineto" / "rank_discovery" / "event_sync_trace.json.gz"
-    rankscope("import", "kineto", str(source), "-o", str(run))
+    printed("import", "kineto", str(source), "-o", str(run))
     found = document("query", str(run), "SELECT category, count(*) FROM kernel GROUP BY ALL ORDER BY ALL")["rows"]
     assert found == [["gpu_memcpy", 1], ["kernel", 4]]
 
