@@ -43,10 +43,13 @@ _WORDS: Final = {
     "run.gradient_accumulation": "gradient accumulation", "run.activation_checkpointing": "activation checkpointing",
     "run.objective": "objective", "run.sharding": "sharding", "run.tp": "tensor parallelism",
     "run.pp": "pipeline parallelism", "run.cp": "context parallelism", "run.ep": "expert parallelism",
-    "devices.kind": "hardware", "nodes.num_cpus": "CPUs per host",
+    "devices.kind": "hardware", "devices.number": "number of devices", "nodes.number": "number of hosts",
+    "nodes.num_cpus": "CPUs per host",
 }  # fmt: skip
 
 _BATCH_OPTION: Final = re.compile(r"^option\..*(batch|accum|samples|(^|[^a-z])bs($|[^a-z]))", re.IGNORECASE)
+
+_LAYOUT_GROUP: Final = re.compile(r"groups\.(tp|pp|cp|ep)\.")
 
 Value = str | int | float | bool | None
 
@@ -91,13 +94,20 @@ def kind_of(field: str) -> str:
 
 
 def _kind(field: str, left: Value, right: Value, sizes: tuple[int | None, int | None]) -> str:
-    """`kind_of`; what grows with the number of ranks (weak scaling) or shrinks with it (strong) is of the scale."""
+    """`kind_of`; what grows with the number of ranks (weak scaling) or shrinks with it (strong) is of the scale.
+
+    Nothing is of the scale between runs of the same size (other hosts, other groups), nor a group that shards the model
+    and is of a size that the other run has none of.
+    """
     before, after = sizes
     if before and after and before != after and (one := _number(left)) and (other := _number(right)):
         grows, shrinks = one * after == other * before, one * before == other * after
         if (field == "run.global_batch" and grows) or (_BATCH_OPTION.search(field) and (grows or shrinks)):
             return SCALE
-    return kind_of(field)
+    kind = kind_of(field)
+    is_same_size = bool(before) and before == after
+    is_layout = _LAYOUT_GROUP.match(field) and (left is None or right is None)
+    return CONFOUNDER if kind == SCALE and (is_same_size or is_layout) else kind
 
 
 def _number(value: Value) -> float | None:
@@ -115,6 +125,8 @@ def name_of(field: str) -> str:
     if parts[0] == "artifact":
         kind, name = parts[1], ".".join(parts[2:-1])
         return f"{name} {parts[-1]}" if kind == "dependency" else f"{kind} {name}"
+    if parts[0] == "groups":
+        return f"{parts[1]} groups of {parts[-1]} ({'.'.join(parts[2:-1])})"
     if parts[0] == "option":
         return f"option {field.partition('.')[2]}"
     return " ".join(parts[1:] or parts).replace("_", " ")

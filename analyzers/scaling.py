@@ -133,7 +133,8 @@ class _Pool:
 def _check(runs: Sequence[ScalingRun]) -> None:
     check_comparable(runs)
     if len({run.num_ranks for run in runs}) < 2:
-        raise NoEvidence(f"{len(runs)} runs of {runs[0].num_ranks} ranks: scaling needs at least two sizes")
+        one = f"one run has {runs[0].num_ranks} ranks" if len(runs) == 1 else f"all runs have {runs[0].num_ranks} ranks"
+        raise NoEvidence(f"{one}: scaling needs at least two sizes")
 
 
 def _mode(runs: Sequence[ScalingRun], metric: str) -> str:

@@ -163,6 +163,34 @@ def test_repeats_that_differ_much_leave_efficiency_and_losses_in_agreement() -> 
     assert found.sizes[0].throughput == pytest.approx(8 / 0.081)
 
 
+def group(dimension: str, size: int, num: int) -> dict[str, Any]:
+    return {"mesh_dimension": dimension, "backend": "nccl", "size": size, "num_groups": num}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups", "kinds"),
+    [
+        ((8, 8), ((group("dp", 8, 1),), (group("dp", 4, 2),)), {"confounder"}),
+        ((8, 16), ((group("dp", 8, 1),), (group("dp", 16, 1),)), {"scale"}),
+        ((8, 16), ((group("tp", 4, 2),), (group("tp", 4, 4),)), {"scale"}),
+        ((8, 16), ((group("tp", 4, 2),), (group("tp", 8, 2),)), {"confounder"}),
+    ],
+)
+def test_a_layout_is_of_the_scale_only_where_the_size_differs(
+    sizes: tuple[int, int], groups: tuple[Any, Any], kinds: set[str]
+) -> None:
+    one, other = (replace(make(size, 100.0).made_from, groups=of) for size, of in zip(sizes, groups, strict=True))
+    found = [item for item in differences(one, other) if item.field.startswith("groups.")]
+    assert {item.kind for item in found} == kinds
+    assert all(item.name.endswith(" (nccl)") and " groups of " in item.name for item in found)
+
+
+def test_other_hosts_are_no_matter_of_scale_between_runs_of_one_size() -> None:
+    one, other = make(8, 100.0), make(8, 90.0)
+    other = replace(other, made_from=replace(other.made_from, nodes=one.made_from.nodes * 2))
+    assert compare(one, other).text == "not comparable: number of hosts differs"
+
+
 def test_options_that_follow_from_the_size_are_no_confounder() -> None:
     def told(batch: int) -> dict[str, Any]:
         return {"manifest": {**MANIFEST, "command": ["python", "train.py", f"--batch-per-rank={batch}"]}}
