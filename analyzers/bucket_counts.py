@@ -16,20 +16,23 @@ from .columns import Columns, coded_text
 from .intervals import Ints
 
 _WIDTH: Final = math.log(GAMMA)
-_NUM: Final = math.ceil(math.log(2**63) / _WIDTH) + 2
+_LAST: Final = math.ceil(math.log(2**63) / _WIDTH)
+"""The bucket of the largest number."""
+_NUM: Final = _LAST + 2
+"""Buckets, ZERO among them."""
 
 
 def bucket_counts(rows: Columns, codes: tuple[Ints, Ints], values: Ints) -> pa.Table:
     """(group_id, op, bucket, num_operations) of values of at least 0. codes: of each value's group and operation."""
     (group, op), num_ops = codes, len(rows.texts["op"]) + 1
-    key = ((group + 1).astype(np.int64) * num_ops + op + 1) * (_NUM + 1) + log_buckets(values) - ZERO
+    key = ((group + 1).astype(np.int64) * num_ops + op + 1) * _NUM + log_buckets(values) - ZERO
     if len(key) and int(key.max()) > max(4 * len(key), 1 << 20):
         found, counts = np.unique(key, return_counts=True)
     else:
         whole = np.bincount(key, minlength=1)
         found = np.flatnonzero(whole)
         counts = whole[found]
-    bucket, pair = found % (_NUM + 1) + ZERO, found // (_NUM + 1)
+    bucket, pair = found % _NUM + ZERO, found // _NUM
     return pa.table({
         "group_id": coded_text(pair // num_ops - 1, rows.texts["group_id"]),
         "op": coded_text(pair % num_ops - 1, rows.texts["op"]),
@@ -40,9 +43,9 @@ def bucket_counts(rows: Columns, codes: tuple[Ints, Ints], values: Ints) -> pa.T
 def log_buckets(values: Ints) -> Ints:
     """The bucket of each value, of which none is negative."""
     least = _least()
-    found = np.ceil(np.log(np.maximum(values, 1)) / _WIDTH).astype(np.int64)
+    found = np.minimum(np.ceil(np.log(np.maximum(values, 1)) / _WIDTH).astype(np.int64), _LAST)
     found -= values < least[found]
-    found += values >= least[found + 1]
+    found += (values >= least[np.minimum(found + 1, _LAST)]) & (found < _LAST)
     return np.where(values > 0, found, ZERO)
 
 
@@ -50,14 +53,14 @@ def log_buckets(values: Ints) -> Ints:
 def _least() -> Ints:
     """The least whole number of each bucket."""
     found = []
-    for bucket in range(_NUM):
+    for bucket in range(_LAST + 1):
         about = math.exp((bucket - 1) * _WIDTH)
         low, high = int(about * (1 - 1e-12)) - 1, int(about * (1 + 1e-12)) + 2
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if _bucket(middle) >= bucket else (middle, high)
-        found.append(min(high, 2**63 - 1))
-    return np.array([*found, 2**63 - 1], np.int64)
+        found.append(high)
+    return np.array(found, np.int64)
 
 
 def _bucket(value: int) -> int:

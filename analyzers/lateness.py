@@ -125,6 +125,7 @@ def _lateness(run: Run, max_rows: int | None) -> Lateness:
     run.attempt(lambda: _charge(run))
     for name in _AFTER:
         run.rows(statement(ANALYZER, name).format(**words))
+    run.rows("DROP TABLE IF EXISTS _late_waiting; DROP TABLE IF EXISTS _late_charged")
     _hand_on(run)
     ((num_matched, num_operations),) = run.rows(statement(ANALYZER, "matched"))
     sources = tuple(Inheritance(*row) for row in run.rows(statement(ANALYZER, "inheritance")))

@@ -112,7 +112,8 @@ def _counts(rows: Columns, kinds: _Kinds) -> dict[str, pa.Array]:
         "num_device": rows.is_any("timing_source", by_device),
         "num_device_event": rows.is_any("timing_source", ("device_event",)),
         "num_inside_backward": rows.is_any("phase", ("backward",)) & (numbers["wait_begin_ns"] == NULL),
-        "num_numbered": is_numbered, "num_staged": (numbers["stage"] != NULL) & (rows.codes["role"] >= 0), "num_collectives": _is_collective(rows), "num_records": numbers["record"] != NULL,
+        "num_numbered": is_numbered, "num_staged": (numbers["stage"] != NULL) & (rows.codes["role"] >= 0),
+        "num_collectives": _is_collective(rows), "num_records": numbers["record"] != NULL,
     }  # fmt: skip
     sums = pa.array(kinds.sum(numbers["bytes_in"]), pa.decimal128(38, 0))
     found = {name: pa.array(kinds.count(flags), pa.int64()) for name, flags in chosen.items()}

@@ -64,7 +64,7 @@ _AnswerT_co = TypeVar("_AnswerT_co", bound=Answer, covariant=True)
 @dataclass(frozen=True, slots=True)
 class Question(Generic[_AnswerT_co]):
     """One analyzer. answers: its measurements' names, or what they begin with. tables: without a row in each of them
-    it does not arise. most_rows: if the sample of the collectives has more, the report leaves it to its command; 0: it is
+    it does not arise. most_rows: of a larger sample of the collectives the report leaves it to its command; 0: it is
     always quick.
     """
 

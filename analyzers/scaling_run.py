@@ -106,8 +106,8 @@ def mean_parts_ns(runs: Sequence[ScalingRun]) -> dict[str, float]:
     return found
 
 
-def scaling_run(run: Run) -> ScalingRun:
-    """What a scaling series needs of `run`."""
+def scaling_run(run: Run, *, has_series: bool = False) -> ScalingRun:
+    """What a scaling series needs of `run`; with `has_series` also how its parts vary, which reads its rows once more."""
     share = coverage(run).coverage.value
     about = brief(run).about
     hosts: dict[str, set[int]] = {}
@@ -121,7 +121,7 @@ def scaling_run(run: Run) -> ScalingRun:
         max((len(found) for found in hosts.values()), default=0), len(hosts), manifest(run), steps,
         parts, *_losses(run, steps), run.rows(statement("throughput", "memory"))[0][0],
         None if share is None else float(share), len(run.faults),
-        step_parts(run, steps, with_neighbours=parts.get("bubble") is None),
+        step_parts(run, steps, with_neighbours=parts.get("bubble") is None) if has_series else {},
     )  # fmt: skip
 
 
