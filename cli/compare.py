@@ -30,7 +30,7 @@ def command(
     runs = []
     for address in (a, b):
         with Run.open(address) as reader:
-            runs.append(scaling_run(reader))
+            runs.append(scaling_run(reader, has_series=True))
     found = compare(*runs)
     if json:
         about = [{"run_id": run.run_id, "address": run.address, "dataset_digest": run.digest} for run in runs]

@@ -308,7 +308,7 @@ def test_waits_are_compared_with_an_interval(tmp_path: Path) -> None:
         builder.entities()
         builder.seal()
         with Run.open(str(builder.root)) as run:
-            runs.append(scaling_run(run))
+            runs.append(scaling_run(run, has_series=True))
     ratios = {item.name: item.ratio for item in compare(*runs).quantities}
     for name, truth in (("data per step", 0.5), ("communication per step", 1.0)):
         interval = ratios[name].interval
