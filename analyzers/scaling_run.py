@@ -107,7 +107,7 @@ def mean_parts_ns(runs: Sequence[ScalingRun]) -> dict[str, float]:
 
 
 def scaling_run(run: Run, *, has_series: bool = False) -> ScalingRun:
-    """What a scaling series needs of `run`; with `has_series` also how its parts vary, which reads its rows once more."""
+    """What a scaling series needs of `run`; with `has_series` also how its parts vary, which reads rows once more."""
     share = coverage(run).coverage.value
     about = brief(run).about
     hosts: dict[str, set[int]] = {}
