@@ -133,7 +133,8 @@ class Watchdog:
                           for item in other.open.by_record.values())]  # fmt: skip
         those = others or [watched]
         ranks = tuple(sorted(other.rank for other in those if other.rank is not None))
-        text = f"{name} {operation.seq} has been open for {(now_ns - operation.issued_ns) / 1e9:.0f} s on ranks {ranks}"
+        where = f"rank{'s' if len(ranks) != 1 else ''} {', '.join(map(str, ranks)) or 'unknown'}"
+        text = f"{name} {operation.seq} has been open for {(now_ns - operation.issued_ns) / 1e9:.0f} s on {where}"
         self._found.append(Incident(
             watched.run, watched.incarnation, HANG, ranks, tuple(other.state.proc for other in those),
             operation.issued_ns, now_ns, text, "collective", f"proc = {watched.state.proc} AND record = {record}",
