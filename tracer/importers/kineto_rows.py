@@ -7,7 +7,9 @@ numbers.
 """
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -193,12 +195,12 @@ class _Issuers:
         found = sorted((annotations.start[at], annotations.end[at], names[annotations.name[at]])
                        for at in range(len(annotations))
                        if names[annotations.name[at]].startswith(_OPERATION))  # fmt: skip
-        self._found, self._start = found, np.array([start for start, _, _ in found], np.int64)
+        self._found, self._start = found, [start for start, _, _ in found]
 
     def of(self, moment: int | None) -> str | None:
         if moment is None:
             return None
-        at = int(np.searchsorted(self._start, moment, side="right")) - 1
+        at = bisect_right(self._start, moment) - 1
         for start, end, name in self._found[max(0, at - 3) : at + 1][::-1]:
             if start <= moment <= end:
                 return name.removeprefix(_OPERATION)
@@ -217,11 +219,17 @@ def _group_name(told: Arguments | None) -> str | None:
     return str(told.group) if told is not None and told.group not in (None, "") else None
 
 
+@cache
+def _group_id(label: str, ranks: str) -> tuple[str, tuple[int, ...]]:
+    """The id of a group and its members. ranks: as a trace writes them."""
+    members = tuple(members_of(ranks))
+    return f"{hash63('imported', label, *members):016x}", members
+
+
 def _group(told: Arguments | None, stream: int, groups: dict[str, Told]) -> str:
     name = _group_name(told)
-    members = tuple(members_of(told.ranks)) if told is not None and name is not None else ()
     label = name if name is not None else f"communication stream {stream}"
-    group = f"{hash63('imported', label, *members):016x}"
+    group, members = _group_id(label, str(told.ranks) if told is not None and name is not None else "")
     if group not in groups:
         groups[group] = Told(
             label, members, told.description if told is not None and isinstance(told.description, str) else None
