@@ -287,14 +287,17 @@ class NodeAgent:
         return run_of(drain.state, adopted) is not None
 
     def _stopped(self) -> None:
-        """Asked to go: at the end of the own process (thread mode), or by a signal. Others may still be at work."""
+        """Asked to go: at the end of the own process (thread mode), or by a signal. Others may still be at work.
+
+        Not those that have said that they end: they record no more, and do not seal, since they find this agent there.
+        """
         own = [drain for drain in self._drains.values() if drain.is_own and not drain.is_finished]
         patience = time.monotonic() + GRACE_NS / 1e9
         while own and time.monotonic() < patience and self._others_alive():
             time.sleep(0.05)
             self._look()
-        for drain in own:
-            drain.is_alive = False
+        for drain in self._drains.values():
+            drain.is_alive = drain.is_alive and not drain.is_own and drain.state.ended_ns is None
         self._pass()
         if self._others_alive():
             for writer in self._writers.values():
@@ -303,7 +306,8 @@ class NodeAgent:
         self._leave()
 
     def _others_alive(self) -> bool:
-        return any(drain.is_alive and not drain.is_own for drain in self._drains.values() if not drain.is_finished)
+        alive = [drain for drain in self._drains.values() if drain.is_alive and not drain.is_finished]
+        return any(not drain.is_own and drain.state.ended_ns is None for drain in alive)
 
     def _forget_finished(self, run: RunRef) -> None:
         """Delete the local files of the run's dead processes: all their rows are sealed."""

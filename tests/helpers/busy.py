@@ -8,6 +8,11 @@ from pathlib import Path
 
 BUSY_MACHINE = 3
 """Limits of real jobs are for a free machine; they only end what hangs, so a busy one gets this many times more."""
+PATIENT_THREAD_AGENT = "from rankscope.tracer import launch\nlaunch.THREAD_AGENT_SECONDS = 60.0\n"
+"""For scripts in thread mode: an exiting rank waits until its agent has sealed, however slow the machine is.
+
+Else it leaves after 4 s, and what is not sealed by then stays for whoever reads the run, or for the next agent.
+"""
 SPIN = "import time\nwhile time.process_time() < 0.3: pass"
 """A child that needs 0.3 s of a CPU, and its start."""
 

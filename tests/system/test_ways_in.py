@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from busy import PATIENT_THREAD_AGENT
 
 from rankscope.schema import paths
 from rankscope.schema.leftovers import find_leftovers
@@ -101,7 +102,8 @@ def test_the_whole_way_to_parquet(torchrun, agent):
     """With the agent, as a user has it: rows and entities lie in the run directory, the local ones are gone."""
     import pyarrow.parquet as parquet
 
-    job = torchrun(AUTO + INIT + TRAIN + "train()\n" + DESTROY, 2, env={"RANKSCOPE_AGENT": agent}).check()
+    script = AUTO + (PATIENT_THREAD_AGENT if agent == "thread" else "") + INIT + TRAIN + "train()\n" + DESTROY
+    job = torchrun(script, 2, env={"RANKSCOPE_AGENT": agent}).check()
     job.settle()
     assert len(parquet.read_table(job.run_dir / "step").to_pylist()) == 2 * NUM_STEPS
     (run,) = parquet.read_table(job.run_dir / "run").to_pylist()
