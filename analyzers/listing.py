@@ -31,6 +31,8 @@ _NOT_DATA: Final = re.compile(r"(^|/)\.|\.beat$")
 FOREIGN: Final = "not a file of a run"
 _READERS: Final = 8
 """Threads that read footers: on shared file systems the wait is latency."""
+_BUNDLE: Final = 16
+"""Footers that a thread reads before it asks for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +166,10 @@ def _read_footers(place: Place, files: list[RunFile]) -> tuple[tuple[RunFile, ..
 def _in_threads(place: Place, files: list[RunFile]) -> list[RunFile | Fault]:
     from concurrent.futures import ThreadPoolExecutor
 
+    bundles = [files[low : low + _BUNDLE] for low in range(0, len(files), _BUNDLE)]
     with ThreadPoolExecutor(_READERS) as pool:
-        return list(pool.map(lambda item: _read_footer(place, item), files))
+        found = pool.map(lambda bundle: [_read_footer(place, item) for item in bundle], bundles)
+        return [answer for answers in found for answer in answers]
 
 
 def _read_footer(place: Place, item: RunFile) -> RunFile | Fault:

@@ -89,7 +89,7 @@ def _append(parts: _Parts, faults: list[Fault], place: Place, item: RunFile, rea
 
 def _read_entity(place: Place, item: RunFile) -> pa.Table:
     with place.filesystem.open_input_file(item.path) as source:
-        return conform(pq.ParquetFile(source).read(), item.table)
+        return conform(pq.ParquetFile(source).read(use_threads=False), item.table)
 
 
 def _read_stream(place: Place, item: RunFile) -> pa.Table:

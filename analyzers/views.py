@@ -123,12 +123,14 @@ def _sealed_select(
     select = f"SELECT {_columns(table, columns)}, {{order}} AS _order FROM {{source}}"
     if place.is_local:
         paths = ", ".join(quoted(glob_escaped(item.path)) for item in files)
-        source = f"read_parquet([{paths}], union_by_name = true, filename = true, {_HIVE})"
+        # whoever asks for the union by name opens every file for each statement: only where their columns differ
+        reads = "filename = true" + ("" if len({item.columns for item in files}) == 1 else ", union_by_name = true")
+        source = f"read_parquet([{paths}], {reads}, {_HIVE})"
         if _MISLEADING.search(place.root):
             own = ", ".join(sorted(columns - {"incarnation", "node"}))
             source = (
                 f"(SELECT {own}, filename, {_PARTITION_OF_PATH} "
-                f"FROM read_parquet([{paths}], union_by_name = true, filename = true, hive_partitioning = false))"
+                f"FROM read_parquet([{paths}], {reads}, hive_partitioning = false))"
             )
         order = rf"'{_SEALED_ORDER}' || regexp_extract(filename, '([^/]+)\.parquet$', 1)"
         names = _names(table, "_order") if tag == "dirty" else _names(table)
