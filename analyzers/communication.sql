@@ -116,7 +116,8 @@ HAVING count(DISTINCT a.proc) = m.size AND count(*) = m.size AND count(a.complet
     AND count(DISTINCT a.boot_id) = 1 AND count(a.boot_id) = m.size;
 
 -- name: wait_time
--- Host-visible waits of each rank during its counted steps, each instant once (several threads may wait), and the time of these steps.
+-- Host-visible waits of each rank, over all its processes, during its counted steps, each instant once (several threads may wait), and the time of
+-- these steps.
 WITH waits AS (
     SELECT c.proc, c.wait_begin_ns AS begin_ns, c.wait_end_ns AS end_ns,
         max(c.wait_end_ns) OVER (PARTITION BY c.proc ORDER BY c.wait_begin_ns, c.record ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
@@ -125,9 +126,9 @@ WITH waits AS (
 ),
 waited AS (SELECT proc, count(*) AS num_waits, sum(greatest(0, end_ns - greatest(begin_ns, coalesce(before_ns, begin_ns)))) AS wait_ns FROM waits GROUP BY proc),
 stepped AS (SELECT proc, min(rank) AS rank, sum(duration_ns) AS step_ns, count(*) AS num_steps FROM counted_step GROUP BY proc)
-SELECT s.rank, CAST(coalesce(w.wait_ns, 0) AS BIGINT) AS wait_ns, CAST(s.step_ns AS BIGINT) AS step_ns, CAST(s.num_steps AS BIGINT) AS num_steps,
-    CAST(coalesce(w.num_waits, 0) AS BIGINT) AS num_waits
-FROM stepped s LEFT JOIN waited w USING (proc) ORDER BY s.rank, s.proc;
+SELECT s.rank, CAST(coalesce(sum(w.wait_ns), 0) AS BIGINT) AS wait_ns, CAST(sum(s.step_ns) AS BIGINT) AS step_ns, CAST(sum(s.num_steps) AS BIGINT) AS num_steps,
+    CAST(coalesce(sum(w.num_waits), 0) AS BIGINT) AS num_waits
+FROM stepped s LEFT JOIN waited w USING (proc) GROUP BY s.rank ORDER BY s.rank;
 
 -- name: waits_partial
 SELECT proc, num_waits, wait_ns FROM part_waits;
@@ -135,9 +136,9 @@ SELECT proc, num_waits, wait_ns FROM part_waits;
 -- name: wait_time_merge
 WITH waited AS (SELECT proc, sum(num_waits) AS num_waits, sum(wait_ns) AS wait_ns FROM partial_communication_waits GROUP BY proc),
 stepped AS (SELECT proc, min(rank) AS rank, sum(step_ns) AS step_ns, sum(num_steps) AS num_steps FROM partial_profile_steps GROUP BY proc)
-SELECT s.rank, CAST(coalesce(w.wait_ns, 0) AS BIGINT) AS wait_ns, CAST(s.step_ns AS BIGINT) AS step_ns, CAST(s.num_steps AS BIGINT) AS num_steps,
-    CAST(coalesce(w.num_waits, 0) AS BIGINT) AS num_waits
-FROM stepped s LEFT JOIN waited w USING (proc) ORDER BY s.rank, s.proc;
+SELECT s.rank, CAST(coalesce(sum(w.wait_ns), 0) AS BIGINT) AS wait_ns, CAST(sum(s.step_ns) AS BIGINT) AS step_ns, CAST(sum(s.num_steps) AS BIGINT) AS num_steps,
+    CAST(coalesce(sum(w.num_waits), 0) AS BIGINT) AS num_waits
+FROM stepped s LEFT JOIN waited w USING (proc) GROUP BY s.rank ORDER BY s.rank;
 
 -- name: groups
 -- The groups, members run-length coded.

@@ -191,3 +191,19 @@ def test_members_and_ranks_in_words() -> None:
     assert unfold(None, None, None) == ()
     assert ranks_in_words((0, 1, 2, 3, 8, 10, 11)) == "0-3, 8, 10, 11"
     assert ranks_in_words(()) == ""
+
+
+def test_a_rank_that_was_started_again_waits_for_all_its_processes_together(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run", world_size=1)
+    for incarnation, wait in ((0, 10), (1, 30)):
+        for step in (0, 1):  # the first of each start does not count
+            begin = 1000 * incarnation + 100 * step
+            build.fact("step", 0, incarnation, step=step, start_ns=begin * MS, end_ns=(begin + 100) * MS,
+                       duration_ns=100 * MS)  # fmt: skip
+            build.fact("collective", 0, incarnation, step=step, group_id=WORLD, op="all_reduce", seq=step,
+                       issued_ns=begin * MS, wait_begin_ns=begin * MS, wait_end_ns=(begin + wait) * MS,
+                       completed_ns=(begin + wait) * MS, state="completed", timing_source="wait")  # fmt: skip
+        build.entities(incarnation=incarnation)
+    with Run.open(str(build.seal())) as run:
+        [waited] = communication(run).host_wait
+    assert (waited.scope, waited.value, waited.n) == ({"rank": 0}, 40 * MS, 2)
