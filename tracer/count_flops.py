@@ -25,6 +25,10 @@ _CHECKPOINTING = ("checkpoint", "_checkpoint_without_reentrant_generator")
 """What users call, and what composable checkpointing does."""
 
 
+_PLACE = frozenset({"run_dir", "run_id", "agent", "hooks"})
+"""Arguments of `attach` that the command which starts this has set."""
+
+
 class _Done(BaseException):
     """Enough was seen; nothing in the script is meant to catch it."""
 
@@ -79,6 +83,7 @@ def main(arguments: list[str]) -> int:
 
     import rankscope.auto  # noqa: F401  (tells the samples of a step)
 
+    _keep_the_place()
     out, script = Path(arguments[0]), arguments[1]
     counter = _Counter(out)
     register_optimizer_step_post_hook(counter.after_step)
@@ -88,6 +93,19 @@ def main(arguments: list[str]) -> int:
     with contextlib.suppress(_Done):
         runpy.run_path(script, run_name="__main__")
     return 0
+
+
+def _keep_the_place() -> None:
+    """What the script says of its run's place must not lead the rows of this one to it."""
+    import rankscope
+
+    attach = rankscope.attach
+
+    @functools.wraps(attach)
+    def attach_here(**given: Any) -> Any:
+        return attach(**{name: value for name, value in given.items() if name not in _PLACE})
+
+    rankscope.attach = attach_here
 
 
 if __name__ == "__main__":

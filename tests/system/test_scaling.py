@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 CHECKPOINTED = """
+import sys
+
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -21,7 +23,7 @@ import rankscope
 layers = nn.Sequential(nn.Linear(32, 64, bias=False), nn.Linear(64, 16, bias=False))
 optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
 rankscope.attach(flops_per_sample=1e6, flops_source="counted", activation_checkpointing="on", peak_flops=1e15,
-                 hooks="-memory", agent="off")
+                 hooks="-memory", agent="off", run_dir=sys.argv[1])
 for _ in range(12):
     inputs = torch.randn(10, 32, requires_grad=True)
     checkpoint(layers, inputs, use_reentrant=False).sum().backward()
@@ -137,15 +139,17 @@ def test_flops_of_a_known_model(tmp_path: Path) -> None:
 def test_recomputation_is_counted_and_told(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(CHECKPOINTED)
-    found = rankscope("flops", str(script), "--json", folder=tmp_path / "runs")
+    own = tmp_path / "run"  # of the job: what is only counted leaves nothing there, and finds its own samples
+    found = rankscope("flops", str(script), "--json", "--", str(own), folder=tmp_path / "runs")
+    assert (own.exists(), found["samples_per_step"]) == (False, 10)
     forward = 2 * 10 * (32 * 64 + 64 * 16)
     again = 2 * 10 * 32 * 64  # the last layer's output is not needed backward, so it is not computed again
     assert (found["flops_per_step"], found["recomputes"]) == (forward + again + 2 * forward, True)
-    printed = rankscope("flops", str(script), folder=tmp_path / "runs")
+    printed = rankscope("flops", str(script), "--", str(own), folder=tmp_path / "runs")
     assert 'flops_source="counted", activation_checkpointing="on")' in printed and "is HFU, not MFU" in printed
-    environment = {**os.environ, "RANKSCOPE_DIR": str(tmp_path / "run"), "RANKSCOPE_LOCAL_DIR": str(tmp_path / "local")}
-    subprocess.run([sys.executable, str(script)], env=environment, timeout=100, check=True)
-    told = rankscope("efficiency", str(tmp_path / "run"), folder=tmp_path / "runs")
+    environment = {**os.environ, "RANKSCOPE_LOCAL_DIR": str(tmp_path / "local")}
+    subprocess.run([sys.executable, str(script), str(own)], env=environment, timeout=100, check=True)
+    told = rankscope("efficiency", str(own), folder=tmp_path / "runs")
     assert "HFU" in told and "MFU" not in told and "(counted)" in told
 
 
