@@ -61,7 +61,7 @@ try:
         dist.all_reduce(is_over, dist.ReduceOp.MAX)
         rankscope.step()
     time.sleep(1.5)  # one more reading
-    print("words", num_words, flush=True)
+    os.write(1, b"words %d\\n" % num_words)  # one write: `print` under -u is four, and two ranks share the output
 finally:
     if hog is not None:
         hog.kill()
