@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_builder import MS, RunBuilder, healthy_run
 
-from rankscope.analyzers import exposure as module
+from rankscope.analyzers import sampled
 from rankscope.analyzers.exposure import exposure
 from rankscope.analyzers.exposure_parts import COMMUNICATION, EXPOSED, UNKNOWN, WAIT, WHOLES, Exposure
 from rankscope.analyzers.run import Run
@@ -142,11 +142,12 @@ def test_every_measurement_is_re_derived_by_its_statement(tmp_path: Path) -> Non
     }  # fmt: skip
 
 
-def test_of_very_many_rows_one_step_in_so_many_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_ROWS", 4)
-    found = found_in(healthy_run(tmp_path / "run"))  # 12 rows: one step in 3, of the counted ones step 3
-    assert found.by_kind(WAIT) == {("world", "all_reduce"): 40 * MS}
-    assert "one in 3" in found.measurements[0].provenance.window
+def test_of_very_many_rows_blocks_of_steps_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampled, "MAX_ROWS", 4)
+    monkeypatch.setattr(sampled, "MIN_STEPS", 1)
+    found = found_in(healthy_run(tmp_path / "run"))  # 12 rows: one block in 3, of steps 0 to 3, of which 0 is not told
+    assert found.by_kind(WAIT) == {("world", "all_reduce"): 3 * 40 * MS}
+    assert "blocks of 4 steps, one in 3" in found.measurements[0].provenance.window
 
 
 def test_a_run_without_collectives(tmp_path: Path) -> None:
