@@ -1,7 +1,7 @@
 """How many values of a part fall into each logarithmic bucket: what the macro log_bucket gives, over numpy arrays.
 
-numpy's logarithm may differ from the C library's, which DuckDB calls, in the last bit; so the bucket that it gives is
-compared with the bucket's least whole number. About 30 ns a value.
+The least whole number of each bucket is found once, with the C library's logarithm, which DuckDB calls too; then a
+value costs a look at a table and one comparison, about 10 ns.
 """
 
 import math
@@ -20,6 +20,9 @@ _LAST: Final = math.ceil(math.log(2**63) / _WIDTH)
 """The bucket of the largest number."""
 _NUM: Final = _LAST + 2
 """Buckets, ZERO among them."""
+_REST: Final = 52 - 8
+"""Bits of a double behind its sign, its exponent and the first eight of its fraction, which tell 0.4 % apart."""
+_EXACT: Final = 1 << 53
 
 
 def bucket_counts(rows: Columns, codes: tuple[Ints, Ints], values: Ints) -> pa.Table:
@@ -41,12 +44,25 @@ def bucket_counts(rows: Columns, codes: tuple[Ints, Ints], values: Ints) -> pa.T
 
 
 def log_buckets(values: Ints) -> Ints:
-    """The bucket of each value, of which none is negative."""
-    least = _least()
-    found = np.minimum(np.ceil(np.log(np.maximum(values, 1)) / _WIDTH).astype(np.int64), _LAST)
-    found -= values < least[found]
+    """The bucket of each value, of which none is negative.
+
+    A double's first bits lead to the bucket of the least number that begins with them: the value's own, or the next.
+    """
+    least, known = _least(), _by_first_bits()
+    found = known[values.astype(np.float64).view(np.int64) >> _REST].astype(np.int64)
     found += (values >= least[np.minimum(found + 1, _LAST)]) & (found < _LAST)
-    return np.where(values > 0, found, ZERO)
+    if len(values) and values.max() > _EXACT:  # not every whole number is a double: it may have been rounded up
+        found -= (values > 0) & (values < least[np.maximum(found, 0)])
+    return found
+
+
+@cache
+def _by_first_bits() -> "np.ndarray[tuple[int], np.dtype[np.int16]]":
+    """The bucket of the least whole number that begins with these bits, all possible ones in order."""
+    last = int(np.array([2.0**63]).view(np.int64)[0]) >> _REST
+    begins = np.ceil((np.arange(last + 1) << _REST).view(np.float64))
+    found = np.searchsorted(_least(), np.minimum(begins, 2.0**63 - 1024).astype(np.int64), side="right") - 1
+    return np.where(begins > 0, found, ZERO).astype(np.int16)
 
 
 @cache

@@ -52,7 +52,9 @@ WAIT_TIME: Final = Pair(
     ANALYZER, "wait_time",
     (Partial(ANALYZER, "waits_partial", "process", ("collective", "step"), ("part_waits",)), STEPS),
 )  # fmt: skip
-UNFINISHED: Final = Pair(ANALYZER, "unfinished", (Partial(ANALYZER, "open_partial"), COLLECTIVES))
+UNFINISHED: Final = Pair(
+    ANALYZER, "unfinished", (Partial(ANALYZER, "open_partial", relations=("part_profile",)), COLLECTIVES)
+)
 PAIRS: Final = (
     OPERATIONS, MAXIMA, DURATIONS, HOST_WAITS, TRANSFERS, ARRIVAL_WAITS, MATCHED_MAXIMA, WAIT_TIME, UNFINISHED,
 )  # fmt: skip

@@ -164,7 +164,7 @@ ORDER BY incarnation, min(issued_ns) FILTER (WHERE is_open), group_id, seq, op, 
 
 -- name: open_partial
 -- Rows without a completion that could have had one.
-SELECT incarnation, proc, rank, group_id, op, seq, src, dst, step, issued_ns FROM collective
+SELECT incarnation, proc, rank, group_id, op, seq, src, dst, step, issued_ns FROM part_open
 WHERE state = 'issued' AND timing_source IS NULL AND completed_ns IS NULL;
 
 -- name: unfinished_merge

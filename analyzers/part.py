@@ -18,9 +18,9 @@ from .intervals import Ints, segments
 from .listing import Listing
 from .parts import LARGE, READ, Task
 from .read_columns import as_columns, read_columns
-from .statements import derived_views
+from .statements import counted_step_view
 from .unsealed import Unsealed
-from .views import crowded, make_views
+from .views import crowded, empty_view, make_views
 
 
 class Part:
@@ -49,8 +49,7 @@ class Part:
         make_views(connection, task.place, Listing(task.sealed, (), (), (), {}), unsealed, READ)
         part = cls(task, connection)
         part._bind()
-        for sql in derived_views():
-            connection.execute(sql)
+        connection.execute(counted_step_view())
         return part
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
@@ -105,6 +104,10 @@ class Part:
         """Make `rows` a relation of the part's statements."""
         self.connection.register(name, rows)
         self._offered.append(name)
+
+    def offer_none(self, name: str, table: str) -> None:
+        """Make a relation like `table`, without a row: nothing is opened for it."""
+        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {empty_view(table)}")
 
     def withdraw(self) -> None:
         """Take back what was offered: a run's own connection is used on."""

@@ -18,10 +18,17 @@ from .relations import COLUMNS
 
 
 def offer_profile(part: Part) -> None:
-    """part_profile: one row for each process, incarnation, rank, group, operation and mechanism."""
+    """part_profile: one row for each process, incarnation, rank, group, operation and mechanism. part_open: the part's
+    collectives, if any of them is unfinished; else nothing.
+    """
     rows = part.columns("collective", COLUMNS["part_profile"]["collective"])
     kinds = _Kinds.of(rows)
-    part.offer("part_profile", pa.table({**_about(rows, kinds), **_counts(rows, kinds), **_extremes(rows, kinds)}))
+    counts = _counts(rows, kinds)
+    if pc.max(counts["num_unfinished"]).as_py():
+        part.connection.execute("CREATE OR REPLACE TEMP VIEW part_open AS SELECT * FROM collective")
+    else:
+        part.offer_none("part_open", "collective")
+    part.offer("part_profile", pa.table({**_about(rows, kinds), **counts, **_extremes(rows, kinds)}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,11 @@ def offer_gaps(part: Part) -> None:
     rows = part.columns("collective", COLUMNS["part_gaps"]["collective"])
     found = np.unique(_with_gaps(rows))
     part.offer("part_gaps", pa.table({"proc": pa.array(found, pa.int64())}))
-    chosen_rows = "SEMI JOIN part_gaps USING (proc)" if len(found) else "WHERE false"
-    part.connection.execute(
-        f"CREATE OR REPLACE TEMP VIEW collective_with_gaps AS SELECT * FROM collective {chosen_rows}"
-    )
+    if len(found):
+        chosen = "SELECT * FROM collective SEMI JOIN part_gaps USING (proc)"
+        part.connection.execute(f"CREATE OR REPLACE TEMP VIEW collective_with_gaps AS {chosen}")
+    else:
+        part.offer_none("collective_with_gaps", "collective")
 
 
 def _with_gaps(rows: Columns) -> Ints:

@@ -18,6 +18,11 @@ def derived_views() -> list[str]:
     return list(_statements("derived").values())
 
 
+def counted_step_view() -> str:
+    """The statement that makes the first of them."""
+    return statement("derived", "counted_step")
+
+
 @cache
 def _statements(analyzer: str) -> dict[str, str]:
     text = text_beside(__file__, f"{analyzer}.sql")

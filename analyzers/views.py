@@ -91,7 +91,7 @@ def quoted(text: str) -> str:
 def _entity_view(connection: duckdb.DuckDBPyConnection, name: str, unsealed: Unsealed) -> None:
     rows = unsealed.entities.get(name)
     if rows is None:
-        connection.execute(f"CREATE VIEW {name} AS {_empty(name)}")
+        connection.execute(f"CREATE VIEW {name} AS {empty_view(name)}")
         return
     connection.register(f"_rows_{name}", rows)
     connection.execute(f"CREATE VIEW {name} AS SELECT {_columns(name, frozenset(rows.column_names))} FROM _rows_{name}")
@@ -113,7 +113,7 @@ def _fact_view(
         parts.append(_deduplicated(connection, place, table, dirty, loose))
     elif loose:
         parts.append(f"SELECT {_names(table.name)} FROM ({loose})")
-    connection.execute(f"CREATE VIEW {table.name} AS {' UNION ALL '.join(parts) or _empty(table.name)}")
+    connection.execute(f"CREATE VIEW {table.name} AS {' UNION ALL '.join(parts) or empty_view(table.name)}")
 
 
 def _sealed_select(
@@ -208,7 +208,8 @@ def _names(table: str, *more: str) -> str:
     return ", ".join((*view_columns(table), *more))
 
 
-def _empty(table: str) -> str:
+def empty_view(table: str) -> str:
+    """The statement of a view like that of `table`, without a row."""
     return f"SELECT {_columns(table, frozenset())} WHERE false"
 
 
