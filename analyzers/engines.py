@@ -74,6 +74,8 @@ def run_tasks(run: "Run", tasks: list[Task]) -> Iterator[Contribution]:
     num_rows = sum(item.num_rows for task in tasks for item in task.sealed)
     num_workers = run.threads or num_cpus()
     engine = run.engine.chosen(num_rows, num_workers)
+    if engine.kind == POOL:
+        keep_memory()
     if engine.kind == LOCAL and len(tasks) == 1 and tasks[0].is_whole_run:
         part = Part(tasks[0], run.connection)
         try:

@@ -26,7 +26,7 @@ _FEW: Final = frozenset(
         "proc", "rank", "bytes_in", "state", "phase", "tier", "timing_source", "op", "stage", "role",
     }
 )  # fmt: skip
-"""Columns that may hold one value, or none, in a whole file: only of these the footer is asked."""
+"""Columns that may hold one value, or none, in a whole row group: only of these the footer is asked."""
 _WHOLE: Final = 16
 """Bytes up to which a footer tells texts whole."""
 
@@ -45,11 +45,11 @@ def read_columns(place: Place, files: Sequence[RunFile], names: Sequence[str]) -
     for item in files:
         high = low + item.num_rows
         numbers["incarnation"][low:high] = NULL if item.incarnation is None else item.incarnation
-        for name, values in _read(place, item, names):
+        for name, values, first, last in _read(place, item, names):
             if name in codes:
-                codes[name].put(values, low, high)
+                codes[name].put(values, low + first, low + last)
             else:
-                _put(numbers[name], values, low, high)
+                _put(numbers[name], values, low + first, low + last)
         low = high
     found = {name: column.found for name, column in codes.items()}
     return Columns(num_rows, numbers, found, {name: list(column.texts) for name, column in codes.items()})
@@ -106,41 +106,44 @@ def _put(found: Ints, values: Any, low: int, high: int) -> None:
         low += len(chunk)
 
 
-def _read(place: Place, item: RunFile, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Each column of a file: all of its values, its only value, or None for nothing but nulls."""
+def _read(place: Place, item: RunFile, names: Sequence[str]) -> Iterator[tuple[str, Any, int, int]]:
+    """Each column of each row group of a file: all of its values, its only value, or None for nothing but nulls; and
+    the first row of the group and the row after its last.
+    """
     with place.filesystem.open_input_file(item.path) as source:
         file = pq.ParquetFile(source)
         footer = file.metadata
         if footer.num_rows != item.num_rows:
             raise OSError(f"{item.path}: changed while it was read")
-        leaves = {name: place for place, name in enumerate(footer.schema.names)}
-        alike = {name: _only(footer, leaves[name]) for name in names if name in _FEW and name in leaves}
-        known = {name: value for name, value in alike.items() if value is not ...}
-        known |= {name: None for name in names if name not in item.columns}
-        yield from known.items()
-        rows = file.read(columns=[name for name in names if name not in known], use_threads=False)
-        for name in rows.column_names:
-            yield name, rows.column(name)
+        leaves = {name: leaf for leaf, name in enumerate(footer.schema.names)}
+        few = {name: leaves[name] for name in names if name in _FEW and name in leaves}
+        absent = {name: None for name in names if name not in item.columns}
+        low = 0
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            high = low + group.num_rows
+            alike = {name: _only(group.column(leaf)) for name, leaf in few.items()}
+            known = absent | {name: value for name, value in alike.items() if value is not ...}
+            rest = [name for name in names if name not in known]
+            rows = file.read_row_group(number, columns=rest, use_threads=False)
+            yield from ((name, value, low, high) for name, value in known.items())
+            yield from ((name, rows.column(name), low, high) for name in rest)
+            low = high
 
 
-def _only(footer: pq.FileMetaData, leaf: int) -> Any:
+def _only(column: pq.ColumnChunkMetaData) -> Any:
     """The one value of a column; None if it holds nothing, ... if there are several or that is not told."""
-    found: Any = ...
-    for number in range(footer.num_row_groups):
-        column = footer.row_group(number).column(leaf)
-        told = column.statistics
-        if told is None or not told.has_null_count:
-            return ...
-        if told.null_count == column.num_values:
-            value = None
-        elif told.null_count or not told.has_min_max or told.min != told.max:
-            return ...
-        else:
-            value = told.min.decode() if isinstance(told.min, bytes) else told.min
-        if (isinstance(value, str) and len(value) > _WHOLE) or found not in (..., value):
-            return ...
-        found = value
-    return found
+    told = column.statistics
+    if told is None or not told.has_null_count:
+        return ...
+    if told.null_count == column.num_values:
+        return None
+    if told.null_count or not told.has_min_max:
+        return ...
+    least = told.min
+    if least != told.max or (isinstance(least, str) and len(least) > _WHOLE):
+        return ...
+    return least
 
 
 def _is_text(kind: pa.DataType) -> bool:
