@@ -111,8 +111,9 @@ def _hosts(part: Part) -> tuple[dict[int, int], list[str]]:
 
 def _can_be_matched(rows: Columns) -> Flags:
     """Rows of collectives that have a group, a number and a time of issue."""
-    found = ~rows.is_any("op", ("send", "recv")) & (rows.codes["op"] >= 0) & (rows.codes["group_id"] >= 0)
-    return found & (rows.numbers["seq"] != NULL) & (rows.numbers["issued_ns"] != NULL)
+    found: Flags = ~rows.is_any("op", ("send", "recv")) & (rows.codes["op"] >= 0) & (rows.codes["group_id"] >= 0)
+    found &= (rows.numbers["seq"] != NULL) & (rows.numbers["issued_ns"] != NULL)
+    return found
 
 
 def _lanes(part: Part, rows: Columns, hosts: dict[int, int], names: list[str], can: Flags) -> _Lanes:

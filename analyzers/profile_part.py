@@ -147,7 +147,8 @@ def _extremes(rows: Columns, kinds: _Kinds) -> dict[str, pa.Array]:
 
 
 def _is_collective(rows: Columns) -> Flags:
-    return (rows.numbers["src"] == NULL) & (rows.numbers["dst"] == NULL)
+    found: Flags = (rows.numbers["src"] == NULL) & (rows.numbers["dst"] == NULL)
+    return found
 
 
 def _only(values: Ints, chosen: Flags) -> Ints:

@@ -152,7 +152,7 @@ FINDINGS: Final[tuple[Question[Finding], ...]] = (
     Question("clocks", _clocks, ("clock.",), ("collective", "process")),
     Question("pipeline", pipeline, ("pipeline.",), ("span",)),
     Question("time", times, ("time.", "ratio.")),
-    Question("exposure", exposure, tuple(WHOLES), ("collective",)),
+    Question("exposure", exposure, tuple(WHOLES), ("collective",), MANY_ROWS),
 )
 """What the report asks beside."""
 

@@ -147,4 +147,4 @@ def _only(column: pq.ColumnChunkMetaData) -> Any:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_dictionary(kind) or pa.types.is_string(kind)
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind))

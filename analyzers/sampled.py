@@ -11,9 +11,10 @@ from .run import Run
 
 MAX_ROWS: Final = 2_500_000
 """Rows of collectives that are compared; more cost time (5 us each) without making a finding surer."""
-MIN_STEPS: Final = 16
-"""Steps beside the blocks' first ones that are read however many rows they have, up to MOST_ROWS."""
+MIN_BLOCKS: Final = 8
+"""Blocks that are read however many rows they have, up to MOST_ROWS: a rank is called late by 20 steps or more."""
 MOST_ROWS: Final = 16_000_000
+"""Beyond these fewer blocks are read, down to one."""
 BLOCK: Final = 4
 """Steps in a row that are read together where not all are."""
 NUMBERS: Final = 64
@@ -77,11 +78,18 @@ def sampled(run: Run, max_rows: int | None = None) -> Sample:
 
 
 def _stride(run: Run, max_rows: int) -> int:
+    known = run.kept.get(f"stride {max_rows}")
+    if not isinstance(known, int):
+        known = run.kept[f"stride {max_rows}"] = _fitting_stride(run, max_rows)
+    return known
+
+
+def _fitting_stride(run: Run, max_rows: int) -> int:
     num_rows = run.size("collective").num_rows
     if num_rows <= max_rows:
         return 1
     if not run.size("step").num_rows:
         return -(-num_rows // max_rows)
     ((num_steps,),) = run.rows("SELECT count(*) FROM (SELECT DISTINCT incarnation, step FROM step)")
-    enough = max(1, int(num_steps) * (BLOCK - 1) // BLOCK // MIN_STEPS)
+    enough = max(1, (-(-int(num_steps) // BLOCK) - 1) // (MIN_BLOCKS - 1))
     return max(min(-(-num_rows // max_rows), enough), -(-num_rows // MOST_ROWS))

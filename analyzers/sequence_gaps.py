@@ -42,7 +42,8 @@ def _with_gaps(rows: Columns) -> Ints:
         order, key, seq = order[again], key[again], seq[again]
         is_same = key[1:] == key[:-1]
         steps = seq[1:] - seq[:-1]
-    return rows.numbers["proc"][order[1:][is_same & (steps > 1)]]
+    found: Ints = rows.numbers["proc"][order[1:][is_same & (steps > 1)]]
+    return found
 
 
 def _pair_codes(rows: Columns) -> Ints | None:
