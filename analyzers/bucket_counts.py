@@ -49,7 +49,7 @@ def log_buckets(values: Ints) -> Ints:
     A double's first bits lead to the bucket of the least number that begins with them: the value's own, or the next.
     """
     least, known = _least(), _by_first_bits()
-    found = known[values.astype(np.float64).view(np.int64) >> _REST].astype(np.int64)
+    found: Ints = known[values.astype(np.float64).view(np.int64) >> _REST].astype(np.int64)
     found += (values >= least[np.minimum(found + 1, _LAST)]) & (found < _LAST)
     if len(values) and values.max() > _EXACT:  # not every whole number is a double: it may have been rounded up
         found -= (values > 0) & (values < least[np.maximum(found, 0)])
