@@ -80,7 +80,11 @@ def _codes(rows: pa.Table, *names: str) -> Ints:
 
 
 def _joined(first: Ints, second: Ints) -> Ints:
-    return first * (int(second.max(initial=0)) + 1) + second
+    num = int(second.max(initial=0)) + 1
+    if (int(first.max(initial=0)) + 1) * num >= 1 << 62:
+        first, second = _dense(first), _dense(second)
+        num = len(second) + 1
+    return first * num + second
 
 
 def _code(values: Ints) -> Ints:
@@ -89,6 +93,10 @@ def _code(values: Ints) -> Ints:
         return np.zeros(len(values), np.int64)
     if values.min() >= 0 and values.max() <= _SMALL:
         return values.astype(np.int64, copy=False)
+    return _dense(values)
+
+
+def _dense(values: Ints) -> Ints:
     found: Ints = pa.array(values).dictionary_encode().indices.to_numpy().astype(np.int64)
     return found
 

@@ -79,5 +79,5 @@ def test_no_row() -> None:
 
 
 def test_large_keys_are_told_apart() -> None:
-    first, second = np.array([1 << 40, 0, 1 << 40]), np.array([1 << 40, 0, 5])
+    first, second = np.array([1 << 40, 0, 0]), np.array([5, 5, (1 << 40) - 1])  # multiplied they would wrap around
     assert len(set(lateness_waits._joined(first, second).tolist())) == 3
