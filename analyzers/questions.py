@@ -65,7 +65,7 @@ _AnswerT_co = TypeVar("_AnswerT_co", bound=Answer, covariant=True)
 class Question(Generic[_AnswerT_co]):
     """One analyzer. answers: its measurements' names, or what they begin with. tables: without a row in each of them
     it does not arise. most_rows: of a larger sample of the collectives the report leaves it to its command; 0: it is
-    always quick.
+    always quick. command: if that has another name.
     """
 
     name: str
@@ -73,6 +73,7 @@ class Question(Generic[_AnswerT_co]):
     answers: tuple[str, ...]
     tables: tuple[str, ...] = ()
     most_rows: int = 0
+    command: str = ""
 
     def arises(self, run: Run) -> bool:
         """Every table that it needs has rows: if not, the answer is that there is nothing to tell."""
@@ -152,7 +153,7 @@ FINDINGS: Final[tuple[Question[Finding], ...]] = (
     Question("clocks", _clocks, ("clock.",), ("collective", "process")),
     Question("pipeline", pipeline, ("pipeline.",), ("span",)),
     Question("time", times, ("time.", "ratio.")),
-    Question("exposure", exposure, tuple(WHOLES), ("collective",), MANY_ROWS),
+    Question("exposure", exposure, tuple(WHOLES), ("collective",), MANY_ROWS, "time"),
 )
 """What the report asks beside."""
 

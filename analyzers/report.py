@@ -132,8 +132,9 @@ def _report(run: Run) -> Report:
 
 def _not_asked(run: Run) -> list[Headline]:
     """What the report leaves to a command, so that it stays quick."""
-    return [Headline(INFO, f"So large a run is not asked for its {question.name} here.", question.name)
-            for question in FINDINGS if question.is_slow(run)]  # fmt: skip
+    slow = [question for question in FINDINGS if question.is_slow(run)]
+    return [Headline(INFO, f"So large a run is not asked for its {item.name} here.", item.command or item.name)
+            for item in slow]  # fmt: skip
 
 
 def _gathered(said: list[Headline], findings: tuple[Finding, ...]) -> tuple[Headline, ...]:

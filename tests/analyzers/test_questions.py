@@ -59,10 +59,12 @@ def test_a_question_that_is_slow_on_a_large_run_is_left_to_its_command(
         raise AssertionError("asked")
 
     slow = Question("stragglers", ask, ("straggler.",), ("collective",), most_rows=11)
-    monkeypatch.setattr(reporting, "FINDINGS", (slow,))
+    of_time = Question("exposure", ask, ("time.",), ("collective",), most_rows=11, command="time")
+    monkeypatch.setattr(reporting, "FINDINGS", (slow, of_time))
     with Run.open(str(healthy_run(tmp_path / "run"))) as run:  # 12 operations
-        told = [item for item in report(run).headlines if item.command == "stragglers"]
-    assert "So large a run is not asked for its stragglers here." in [item.text for item in told]
+        told = {(item.text, item.command) for item in report(run).headlines}
+    assert ("So large a run is not asked for its stragglers here.", "stragglers") in told
+    assert ("So large a run is not asked for its exposure here.", "time") in told
 
 
 def test_too_few_rows_for_an_answer_are_no_answer(tmp_path: Path) -> None:
