@@ -85,6 +85,10 @@ def align(run: Run) -> Alignment:
     correlated subquery: over large tables join instead, `JOIN clock_correction k ON k.boot_id = ... AND t >= k.from_ns
     AND t < k.until_ns`. Computed once for each reading of the run.
     """
+    return run.anew(lambda: _align(run))
+
+
+def _align(run: Run) -> Alignment:
     known = run.kept.get(_KEPT)
     if isinstance(known, Alignment):
         return known

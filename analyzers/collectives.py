@@ -104,7 +104,10 @@ class Collectives:
 
 def collectives(run: Run, coverage: float | None = None) -> Collectives:
     """The collectives of `run`, taken apart. `matched(run)` has the single operations then."""
-    # first what reads the files: a damaged one makes the run be read anew, without the tables of what is matched
+    return run.anew(lambda: _collectives(run, coverage))
+
+
+def _collectives(run: Run, coverage: float | None) -> Collectives:
     network, exposed = amplification(run, coverage), exposure(run, coverage)
     matching, groups = matched(run), read_groups(run)
     told = _Classes(matching, groups, coverage)

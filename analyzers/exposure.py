@@ -44,8 +44,10 @@ def exposure(run: Run, coverage: float | None = None) -> Exposure:
     Computed once for each reading of the run.
     """
     known = run.kept.get(ANALYZER)
-    if isinstance(known, Exposure):
-        return known
+    return known if isinstance(known, Exposure) else run.anew(lambda: _exposure(run, coverage))
+
+
+def _exposure(run: Run, coverage: float | None) -> Exposure:
     is_live = bool(run.rows(statement("time", "is_live"))[0][0])
     sample = sampled(run) if is_live else None
     sql = statement(ANALYZER, "device") if sample is None else _live_statement(sample)

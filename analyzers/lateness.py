@@ -92,9 +92,7 @@ class Lateness:
 
 def lateness(run: Run, max_rows: int | None = None) -> Lateness:
     """The lateness of each rank of `run` in its counted steps. Leaves temporary tables _late_* for `causes`."""
-    before = run.faults
-    found = _lateness(run, max_rows)
-    return found if run.faults == before else _lateness(run, max_rows)
+    return run.anew(lambda: _lateness(run, max_rows))
 
 
 def common_clock(clocks: Alignment, time: str) -> dict[str, str]:

@@ -17,8 +17,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-import duckdb
-
 from .clocks import align
 from .run import Row, Run
 from .sampled import Sample, sampled
@@ -95,10 +93,7 @@ class Matching:
 
 def matched(run: Run) -> Matching:
     """Match the operations of `run`, once for each reading of it; the tables stay in its connection."""
-    try:
-        return _matched(run)
-    except duckdb.CatalogException:  # a file proved damaged and the run was read anew, without its temporary tables
-        return _matched(run)
+    return run.anew(lambda: _matched(run))
 
 
 def _matched(run: Run) -> Matching:

@@ -100,6 +100,10 @@ class Pipeline:
 
 def pipeline(run: Run, coverage: float | None = None) -> Pipeline | None:
     """The bubbles; None where no span tells a stage, or only one stage does."""
+    return run.anew(lambda: _pipeline(run, coverage))
+
+
+def _pipeline(run: Run, coverage: float | None) -> Pipeline | None:
     rows, error_ns = _rank_steps(run)
     if len({row.stage for row in rows}) < 2:
         return None

@@ -112,6 +112,22 @@ class Run:
                 self._leave_out_what_is_broken(error)
         raise AssertionError("unreachable")
 
+    def anew(self, work: Callable[[], T]) -> T:
+        """What `work` returns, which keeps temporary tables: done again if the run was read anew meanwhile, without
+        the files that proved unreadable, since its tables are gone then.
+        """
+        for _ in range(_ATTEMPTS):
+            before = self.faults
+            try:
+                found = work()
+            except duckdb.CatalogException:
+                if self.faults == before:
+                    raise
+                continue
+            if self.faults == before:
+                return found
+        return work()
+
     def size(self, table: str) -> TableSize:
         """How many files and rows `table` has, before superseded rows are left out."""
         known = self.kept.get(f"size of {table}")

@@ -97,6 +97,10 @@ class Stragglers:
 
 def stragglers(run: Run, coverage: float | None = None) -> Stragglers:
     """The stragglers of `run`. coverage: rows present / expected."""
+    return run.anew(lambda: _stragglers(run, coverage))
+
+
+def _stragglers(run: Run, coverage: float | None) -> Stragglers:
     late = lateness(run)
     told, cost = (_evidence(run, late, coverage, name) for name in (LATENESS, LATE_RANKS))
     reason = _too_little(run, late)

@@ -111,6 +111,10 @@ class _Job:
 
 def what_if(run: Run, coverage: float | None = None) -> WhatIf | None:
     """The replay; None where no row tells a stage and a role, so that the question does not arise."""
+    return run.anew(lambda: _what_if(run, coverage))
+
+
+def _what_if(run: Run, coverage: float | None) -> WhatIf | None:
     if not has_any(run, COLLECTIVES, "num_staged > 0"):
         return None
     sql, clocks = statement("what_if", "operations"), align(run)
