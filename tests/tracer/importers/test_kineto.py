@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
+from made_trace import BASE_US, kernel, launch, trace, write
 
 from rankscope.analyzers.collectives import collectives
 from rankscope.analyzers.run import Run
@@ -20,44 +20,7 @@ from rankscope.tracer.importers.kineto import import_kineto, run_length
 from rankscope.tracer.importers.kineto_hta import NO_NUMBER, read_events
 from rankscope.tracer.importers.request import Imported, Request
 
-BASE_US = 1_700_000_000_000_000
-Event = dict[str, Any]
 SEEDS = int(os.environ.get("RANKSCOPE_FUZZ_SEEDS", "15"))
-
-
-def kernel(at: int, name: str = "gemm", duration: int = 10, **arguments: Any) -> Event:
-    """A kernel `at` microseconds after the begin; its launch is one microsecond earlier."""
-    told = {"device": 0, "stream": 7, "correlation": at + 1, **arguments}
-    return {
-        "ph": "X",
-        "cat": "kernel",
-        "name": name,
-        "pid": 0,
-        "tid": 7,
-        "ts": BASE_US + at,
-        "dur": duration,
-        "args": told,
-    }
-
-
-def launch(at: int) -> Event:
-    return {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": BASE_US + at - 1,
-            "dur": 1, "args": {"correlation": at + 1}}  # fmt: skip
-
-
-def trace(num: int = 50, rank: int | None = 0, world_size: int = 2, start: int = 0) -> dict[str, Any]:
-    """`num` kernels of 10 us, one every 20 us."""
-    events = [made(start + 20 * n + 5) for n in range(num) for made in (launch, kernel)]
-    document: dict[str, Any] = {"schemaVersion": 1}
-    if rank is not None:
-        document["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": world_size}
-    return document | {"traceEvents": events}
-
-
-def write(path: Path, document: dict[str, Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(json.dumps(document, indent=1).encode())
-    return path
 
 
 @pytest.fixture
@@ -255,15 +218,6 @@ def test_layouts_of_json(tmp_path: Path, bring: Callable[..., Imported]) -> None
     ]
 
 
-@pytest.mark.parametrize(("text", "answer"), [
-    (b"1365627865398.728", 1365627865398728), (b"1712195495505583.123", 1712195495505583123), (b"10", 10_000),
-    (b"1.6", 1600), (b"41.407", 41407), (b"0.1230000001", 123), (b"1e3", 1_000_000), (b'"12"', 12_000),
-    (b"-0.5", -500), (b"", None), (b'"x"', None), (b"null", None), (b"NaN", None),
-])  # fmt: skip
-def test_nanoseconds_are_exact(text: bytes, answer: int | None) -> None:
-    assert kineto_events.nanoseconds(text) == answer
-
-
 @pytest.mark.parametrize(("members", "answer"), [
     ((0, 1, 2), ([0], [1], [3])), ((0, 2, 4, 9), ([0, 9], [2, 1], [3, 1])), ((5,), ([5], [1], [1])), ((), ([], [], [])),
 ])  # fmt: skip
@@ -312,39 +266,6 @@ def test_the_quick_way_gives_what_the_careful_way_gives(
     [careful] = bring().files
     assert quick == careful and found == rows(tmp_path, everything) and quick.num_events == 102
     assert notes in quick.note
-
-
-def test_most_chunks_are_taken_by_category_and_no_event_without_one_costs_another() -> None:
-    events = [
-        kernel(5),
-        {"ph": "X", "cat": "ac2g", "name": "flow", "ts": "odd", "dur": [1]},
-        {"cat": "cpu_op", "name": "f"},
-        {"cat": "cuda_runtime", "ts": 1, "args": {"correlation": 4}},
-        {"cat": "Trace", "name": "t", "args": None},
-    ]
-    text = json.dumps(events).encode()
-    chunk = kineto_quick._chunk_by_category(text)
-    assert (chunk.num_events, chunk.categories, chunk.correlations) == (5, ["kernel"], [4])
-    assert [len(each) for each in (chunk.device, chunk.launches, chunk.operators, chunk.windows)] == [1, 1, 1, 1]
-    for other in ({"ph": "M", "name": "process_name"}, {"cat": "of the future", "name": "x"}):
-        with pytest.raises(msgspec.DecodeError):
-            kineto_quick._chunk_by_category(json.dumps([other]).encode())
-        chunk = kineto_quick.decode(json.dumps([kernel(5), other]).encode())
-        assert (chunk.num_events, chunk.categories, chunk.told[0].stream) == (2, ["kernel"], 7)
-
-
-def test_doubles_of_the_quick_way_are_exact_nanoseconds() -> None:
-    """Every third decimal of times up to the limit, read as a double, is the integer that it stands for."""
-    random = Random(4)
-    for _ in range(20_000):
-        ns = random.randrange(int(kineto_quick.EXACT_BELOW_US) * 1000)
-        text = b'[{"cat": "user_annotation", "ts": %d.%03d, "dur": %d.5}]' % (*divmod(ns, 1000), ns % 7)
-        [event] = kineto_quick.decode(text).annotations
-        assert kineto_quick.starts([event]) == [ns]
-        assert kineto_quick.durations([event]) == [1000 * (ns % 7) + 500]
-    for refused in (b"8796093022208.5", b"-8796093022209.5", b"1e300", b"9007199254740993"):
-        with pytest.raises(kineto_events.Refused):
-            kineto_quick.starts(kineto_quick.decode(b'[{"cat": "user_annotation", "ts": %s}]' % refused).annotations)
 
 
 ODD: tuple[Any, ...] = (
