@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from .buckets import GAMMA, ZERO
-from .columns import Columns, coded_text
+from .columns import Columns, coded_text, lies_close
 from .intervals import Ints
 
 _WIDTH: Final = math.log(GAMMA)
@@ -29,12 +29,12 @@ def bucket_counts(rows: Columns, codes: tuple[Ints, Ints], values: Ints) -> pa.T
     """(group_id, op, bucket, num_operations) of values of at least 0. codes: of each value's group and operation."""
     (group, op), num_ops = codes, len(rows.texts["op"]) + 1
     key = ((group + 1).astype(np.int64) * num_ops + op + 1) * _NUM + log_buckets(values) - ZERO
-    if len(key) and int(key.max()) > max(4 * len(key), 1 << 20):
-        found, counts = np.unique(key, return_counts=True)
-    else:
+    if lies_close(key):
         whole = np.bincount(key, minlength=1)
         found = np.flatnonzero(whole)
         counts = whole[found]
+    else:
+        found, counts = np.unique(key, return_counts=True)
     bucket, pair = found % _NUM + ZERO, found // _NUM
     return pa.table({
         "group_id": coded_text(pair // num_ops - 1, rows.texts["group_id"]),

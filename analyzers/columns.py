@@ -84,6 +84,17 @@ def stable_order(key: Ints) -> Ints:
     return order
 
 
+def lies_close(key: Ints) -> bool:
+    """Keys of at least 0 among which counting every possible one costs less than sorting them."""
+    return int(key.max(initial=0)) <= max(4 * len(key), 1 << 20)
+
+
+def numbered(values: Ints) -> Ints:
+    """A number from 0 for each distinct value, in the order of their first use."""
+    found: Ints = pa.array(values).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return found
+
+
 def coded_text(codes: Ints, texts: Sequence[str]) -> pa.Array:
     """A column of texts from their codes; -1 is null."""
     places = pa.array(codes.astype(np.int32), mask=codes < 0)

@@ -10,7 +10,6 @@ Example: an all_reduce of data groups [0, 10) and an all_gather of tensor groups
 communication, 6 and 4 of it exposed.
 """
 
-from dataclasses import replace
 from typing import Final
 
 from .evidence import Evidence
@@ -30,7 +29,7 @@ from .exposure_parts import (
 )
 from .groups import Group, read_groups
 from .run import Row, Run
-from .sampled import BLOCK, Sample, sampled
+from .sampled import Sample, sampled
 from .statements import statement
 from .timeline import DEVICE_WINDOW
 
@@ -66,8 +65,8 @@ def _exposure(run: Run, coverage: float | None) -> Exposure:
 
 
 def _live_statement(sample: Sample) -> str:
-    by_step = replace(sample, column="step", block=BLOCK)
-    return statement(ANALYZER, "live").format(table=sample.table, is_chosen=f"{by_step.chosen} AND {by_step.is_told}")
+    steps = sample.of_steps
+    return statement(ANALYZER, "live").format(table=sample.table, is_chosen=f"{steps.chosen} AND {steps.is_told}")
 
 
 def _live(rows: list[Row], groups: dict[str | None, Group]) -> tuple[Part, ...]:

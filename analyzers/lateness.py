@@ -33,7 +33,7 @@ from .clocks import Alignment, align
 from .lateness_waits import COLUMNS as WAITING
 from .lateness_waits import waits
 from .run import Row, Run
-from .sampled import BLOCK, sampled
+from .sampled import sampled
 from .statements import statement
 
 ANALYZER: Final = "lateness"
@@ -112,8 +112,8 @@ def _lateness(run: Run, max_rows: int | None) -> Lateness:
     error = _error(clocks)
     words = {
         "source": sample.table,
-        "stride": sample.stride,
-        "block": BLOCK,
+        "is_chosen": sample.of_steps.chosen,
+        "is_told": sample.of_steps.is_told,
         "error_ns": error or 0,
         "blink_ns": BLINK_NS,
         **common_clock(clocks, _BEGIN),

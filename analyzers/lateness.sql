@@ -1,9 +1,9 @@
 -- name: steps
--- Counted steps: ended, not the first, left out by no process. Of a large run blocks of {block} steps, one block in {stride}; the first
+-- Counted steps: ended, not the first, left out by no process. Of a large run the steps of the sample; the first
 -- step of a block is then only there for what the next one inherits.
 CREATE OR REPLACE TEMP TABLE _late_step AS
-SELECT incarnation, step, {stride} = 1 OR step % {block} > 0 AS is_told, quantile_disc(end_ns - start_ns, 0.5) AS duration_ns
-FROM step WHERE end_ns >= start_ns AND step > 0 AND (step // {block}) % {stride} = 0
+SELECT incarnation, step, {is_told} AS is_told, quantile_disc(end_ns - start_ns, 0.5) AS duration_ns
+FROM step WHERE end_ns >= start_ns AND step > 0 AND {is_chosen}
 GROUP BY incarnation, step HAVING bool_and(left_out IS NULL);
 
 -- name: rows

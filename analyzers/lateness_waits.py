@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from .columns import NULL, stable_order
+from .columns import NULL, numbered, stable_order
 from .intervals import Ints
 
 _SMALL: Final = 1 << 16
@@ -82,7 +82,7 @@ def _codes(rows: pa.Table, *names: str) -> Ints:
 def _joined(first: Ints, second: Ints) -> Ints:
     num = int(second.max(initial=0)) + 1
     if (int(first.max(initial=0)) + 1) * num >= 1 << 62:
-        first, second = _dense(first), _dense(second)
+        first, second = numbered(first), numbered(second)
         num = len(second) + 1
     return first * num + second
 
@@ -93,12 +93,7 @@ def _code(values: Ints) -> Ints:
         return np.zeros(len(values), np.int64)
     if values.min() >= 0 and values.max() <= _SMALL:
         return values.astype(np.int64, copy=False)
-    return _dense(values)
-
-
-def _dense(values: Ints) -> Ints:
-    found: Ints = pa.array(values).dictionary_encode().indices.to_numpy().astype(np.int64)
-    return found
+    return numbered(values)
 
 
 def _heads(codes: Ints) -> Ints:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .columns import NULL, Columns, Flags, coded_text, difference, nullable, stable_order
+from .columns import NULL, Columns, Flags, coded_text, difference, lies_close, nullable, stable_order
 from .intervals import Ints
 from .part import Part
 from .relations import COLUMNS
@@ -93,7 +93,7 @@ def _dense(key: Ints) -> tuple[Ints, int]:
     """Codes from 0 in the order of the keys, and how many there are."""
     if not len(key):
         return key, 0
-    if int(key.max()) > max(4 * len(key), 1 << 20):
+    if not lies_close(key):
         found, code = np.unique(key, return_inverse=True)
         return code.reshape(-1), len(found)
     places = np.cumsum(np.bincount(key) > 0) - 1

@@ -51,8 +51,7 @@ def read_columns(place: Place, files: Sequence[RunFile], names: Sequence[str]) -
             else:
                 _put(numbers[name], values, low + first, low + last)
         low = high
-    found = {name: column.found for name, column in codes.items()}
-    return Columns(num_rows, numbers, found, {name: list(column.texts) for name, column in codes.items()})
+    return _columns(num_rows, numbers, codes)
 
 
 def as_columns(rows: pa.Table) -> Columns:
@@ -65,8 +64,7 @@ def as_columns(rows: pa.Table) -> Columns:
         else:
             numbers[name] = np.empty(rows.num_rows, np.int64)
             _put(numbers[name], rows.column(name), 0, rows.num_rows)
-    found = {name: column.found for name, column in codes.items()}
-    return Columns(rows.num_rows, numbers, found, {name: list(column.texts) for name, column in codes.items()})
+    return _columns(rows.num_rows, numbers, codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +88,11 @@ class _Codes:
 
     def _code(self, text: str) -> int:
         return self.texts.setdefault(text, len(self.texts))
+
+
+def _columns(num_rows: int, numbers: dict[str, Ints], codes: dict[str, _Codes]) -> Columns:
+    found = {name: column.found for name, column in codes.items()}
+    return Columns(num_rows, numbers, found, {name: list(column.texts) for name, column in codes.items()})
 
 
 def _put(found: Ints, values: Any, low: int, high: int) -> None:

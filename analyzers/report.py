@@ -104,9 +104,7 @@ def report(run: Run) -> Report:
     """The report over `run`. Done anew if a file proves unreadable on the way, so that all numbers are of the same
     files.
     """
-    before = run.faults
-    found = _report(run)
-    return found if run.faults == before else _report(run)
+    return run.anew(lambda: _report(run))
 
 
 def _report(run: Run) -> Report:

@@ -4,7 +4,7 @@ Everything that compares single operations (who was late, whose waits, which dim
 rows are read out of the large table once. A block's first step shows what the next one inherits.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .run import Run
@@ -47,6 +47,11 @@ class Sample:
     def chosen(self) -> str:
         """The condition on the rows of table collective that `table` has."""
         return "true" if self.stride == 1 else f"({self.column} // {self.block}) % {self.stride} = 0"
+
+    @property
+    def of_steps(self) -> "Sample":
+        """The same for conditions on table step; in a run that has no steps it does not matter what they say."""
+        return replace(self, column="step", block=BLOCK)
 
     @property
     def window(self) -> str:

@@ -28,7 +28,7 @@ from .late_ranks import BETWEEN, CHRONICALLY, MIN_STEPS, ONCE, SINCE, Finding, e
 from .lateness import ANALYZER as LATENESS
 from .lateness import Ints, Lateness, Step, lateness
 from .run import Run
-from .sampled import BLOCK
+from .sampled import sampled
 from .statements import statement
 
 ANALYZER: Final = "stragglers"
@@ -141,11 +141,11 @@ def _why_no_operation(run: Run) -> str:
 def _evidence(run: Run, late: Lateness, coverage: float | None, analyzer: str) -> Evidence:
     matched = late.num_matched / late.num_operations if late.num_operations else None
     known = [share for share in (coverage, matched) if share is not None]
-    sampled = () if late.stride == 1 else (f"blocks of {BLOCK} steps, one in {late.stride}, evenly over the run",)
+    window = sampled(run).window
     return Evidence(  # the values come from several temporary tables, so the function is the statement
         run, analyzer, _STATEMENT, _TABLES, min(known, default=None), window="counted steps",
         left_out="the first step, warm-up, checkpoint and eval steps; operations of which a member left no begin",
-        caveats=(f"{late.num_matched:,} of {late.num_operations:,} operations compared", *sampled),
+        caveats=(f"{late.num_matched:,} of {late.num_operations:,} operations compared", *filter(None, [window])),
         clock_error_ns=late.error_ns,
     )  # fmt: skip
 
