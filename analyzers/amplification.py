@@ -23,11 +23,14 @@ from .bandwidth import Spread, least_sent, ring_sent
 from .counted import counted
 from .evidence import Evidence
 from .groups import Group, read_groups
+from .partials import Given, Pair
 from .run import Row, Run
 from .statements import statement
 
 ANALYZER: Final = "amplification"
 LEAST, RING = "least", "ring"
+_WINDOW: Final = Given("nic_window", statement(ANALYZER, "windows"))
+MOVED: Final = Pair.of_parts(ANALYZER, "moved", "row", ("collective",), given=(_WINDOW,))
 _TABLES: Final = ("nic_sample", "collective", "process", "process_group")
 _ONE_NODE: Final = "no group lies on more than one node: what stays inside a node is not NIC traffic"
 _NO_SAMPLES: Final = "no network interface was sampled"
@@ -74,7 +77,7 @@ def amplification(run: Run, coverage: float | None = None) -> Amplification:
     """Sent against needed, for every node of `run` that groups across nodes lie on."""
     places: _Places = {(row[0], row[1]): row[2] for row in run.rows(statement(ANALYZER, "places"))}
     groups = read_groups(run)
-    told = Evidence(run, ANALYZER, statement(ANALYZER, "moved"), _TABLES, coverage,
+    told = Evidence(run, ANALYZER, MOVED.definition, _TABLES, coverage,
                     window="first to last reading of the node's interfaces",
                     caveats=("headers and everything else that the node sent included",))  # fmt: skip
     spreads = _Spreads(places)
@@ -144,9 +147,7 @@ class _Spreads:
 def _needs(run: Run, groups: dict[str | None, Group], spreads: _Spreads) -> dict[str, _Need]:
     found: dict[str, _Need] = defaultdict(_Need)
     shares = counted(run).shares
-    for node, incarnation, group_id, op, root, dst, num, moved, num_straddling, num_without in run.rows(
-        statement(ANALYZER, "moved")
-    ):
+    for node, incarnation, group_id, op, root, dst, num, moved, num_straddling, num_without in MOVED.rows(run):
         group, need = groups.get(group_id), found[node]
         spread = None if group is None else spreads.of(group, incarnation, node, root)
         if spread is None or spread.num_nodes < 2:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .clock_bounds import UNBOUNDED_NS, Ints
 from .groups import unfold
-from .partials import gather
+from .partials import Given, Pair, gather
 from .profile import COLLECTIVES
 from .run import Run
 from .statements import statement
@@ -20,8 +20,6 @@ MAX_OPERATIONS: Final = 4_000
 """Of each group, about; more would not make a median better."""
 MAX_ENDS: Final = 500_000
 """Over all hosts, about: with more than a few hundred of them fewer operations of each group are looked at."""
-BLOCKED_NS: Final = 20_000
-"""A wait this long ended because the operation did; a shorter one may have begun when it was long over."""
 _ABSENT: Final = -(1 << 62)
 _ALL: Final = 1 << 32
 _CHOSEN: Final = (
@@ -31,6 +29,10 @@ _THRESHOLDS: Final = (
     "CREATE OR REPLACE TEMP TABLE _clock_group AS "
     "SELECT unnest(?::VARCHAR[]) AS group_id, unnest(?::BIGINT[]) AS threshold"
 )
+
+
+_GIVEN: Final = (Given("clock_chosen", "FROM _clock_chosen"), Given("clock_group", "FROM _clock_group"))
+ENDS: Final = Pair.of_parts("clocks", "ends", "row", ("collective",), given=_GIVEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class HostPair:
     """Operations of which both hosts left something: own and their times, each on its own clock, ns."""
 
     own_end: Ints
@@ -90,7 +92,7 @@ class Pair:
 
 
 class Ends:
-    """The rows of `_clock_end`, by host."""
+    """The rows of statement `ends`, by host."""
 
     def __init__(self, columns: dict[str, Ints], neighbours: dict[int, set[int]]) -> None:
         self._columns, self._neighbours = columns, neighbours
@@ -99,7 +101,7 @@ class Ends:
         """Hosts with which it shares a group, itself not among them."""
         return self._neighbours.get(host, set())
 
-    def pair(self, own: int, other: int) -> Pair:
+    def pair(self, own: int, other: int) -> HostPair:
         """What hosts `own` and `other` have in common."""
         mine, theirs = self._slice(own), self._slice(other)
         keys = self._columns["op_key"]
@@ -107,7 +109,7 @@ class Ends:
         i, j = i + mine.start, j + theirs.start
         end, source, sink, quality = (self._columns[name] for name in ("end_ns", "source_ns", "sink_ns", "quality"))
         is_mixed = quality[i] != quality[j]
-        return Pair(
+        return HostPair(
             end[i], end[j], source[i], source[j], sink[i], sink[j],
             np.where(is_mixed & (np.maximum(quality[i], quality[j]) > 1), 0, np.minimum(quality[i], quality[j])),
         )  # fmt: skip
@@ -158,9 +160,8 @@ def read_ends(run: Run, hosts: tuple[Host, ...]) -> Ends:
     thresholds = {group: _ALL if num <= most else _ALL * most // num
                   for group, num in run.rows(statement("clocks", "rows")) if group in groups}  # fmt: skip
     run.rows(_THRESHOLDS, [list(thresholds), list(thresholds.values())])
-    run.rows(statement("clocks", "ends"), {"blocked_ns": BLOCKED_NS})
-    columns = run.connection.execute("SELECT * FROM _clock_end ORDER BY host, op_key").fetchnumpy()
-    run.rows("DROP TABLE _clock_end")
+    gather(run, ENDS.partials)
+    columns = run.connection.execute(ENDS.merge).fetchnumpy()
     return Ends({name: _filled(column) for name, column in columns.items()}, _neighbours(groups))
 
 

@@ -37,7 +37,7 @@ _Key = tuple[str | None, str | None]
 
 def _of_matched(name: str) -> Pair:
     parts = (Partial(ANALYZER, f"{part}_partial", "operation", relations=("part_matched",)) for part in (name, "rest"))
-    return Pair(ANALYZER, name, tuple(parts), given="rest_operation")
+    return Pair(ANALYZER, name, tuple(parts), with_="rest_operation")
 
 
 OPERATIONS: Final = Pair(ANALYZER, "operations", (COLLECTIVES,))

@@ -103,6 +103,8 @@ def run_task(task: Task, threads: int, memory_limit: str) -> Contribution:
 
 def contribute(part: Part) -> Contribution:
     """What an open part contributes to each partial of its task."""
+    for name, rows in part.task.given.items():
+        part.offer(name, rows)
     offer(part, (name for item in part.task.partials for name in item.relations))
     return {item.table: part.connection.sql(item.statement).to_arrow_table() for item in part.task.partials}
 

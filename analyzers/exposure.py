@@ -28,11 +28,13 @@ from .exposure_parts import (
     measured,
 )
 from .groups import Group, read_groups
+from .partials import Pair
 from .run import Row, Run
 from .sampled import Sample, sampled
 from .statements import statement
 from .timeline import DEVICE_WINDOW
 
+DEVICE: Final = Pair.of_parts(ANALYZER, "device", "process", ("kernel", "collective"))
 _LIVE: Final = {"operation": COMMUNICATION, "wait": WAIT, "device": COMMUNICATION, "stall": EXPOSED}
 _LIVE_TABLES: Final = ("collective", "step", "process_group")
 
@@ -49,8 +51,8 @@ def exposure(run: Run, coverage: float | None = None) -> Exposure:
 def _exposure(run: Run, coverage: float | None) -> Exposure:
     is_live = bool(run.rows(statement("time", "is_live"))[0][0])
     sample = sampled(run) if is_live else None
-    sql = statement(ANALYZER, "device") if sample is None else _live_statement(sample)
-    groups, rows = read_groups(run), run.rows(sql)
+    sql = DEVICE.definition if sample is None else _live_statement(sample)
+    groups, rows = read_groups(run), DEVICE.rows(run) if sample is None else run.rows(sql)
     parts = _live(rows, groups) if is_live else device_parts(rows, groups)
     some = f", {sample.window}, and what was issued in them" if sample and sample.window else ""
     told = Evidence(

@@ -1,5 +1,5 @@
--- name: device
--- Communication on the device and its exposed part, by rank, group and operation. Each instant is given to one activity: of those that run
+-- name: device_partial
+-- Communication on the device and its exposed part, by process, group and operation. Each instant is given to one activity: of those that run
 -- the one that began first. What nothing of the run's collectives belongs to (a library's own kernels) has neither group nor operation.
 WITH known AS (
     SELECT group_id, op, row_number() OVER (ORDER BY group_id, op) + 1 AS part FROM (SELECT DISTINCT group_id, op FROM collective WHERE device_end_ns IS NOT NULL)
@@ -10,24 +10,29 @@ WITH known AS (
     SELECT k.incarnation, k.rank, coalesce(k.device_uuid, '') AS device, k.proc, k.record, k.start_ns, k.end_ns, k.kernel_class FROM kernel k
     WHERE k.category <> 'cpu_op' AND k.end_ns >= k.start_ns AND k.kernel_class IN ('compute', 'communication')
 ), talking AS (
-    SELECT a.incarnation, a.rank, a.device, a.end_ns, coalesce(p.part, 1) AS part,
-        greatest(a.start_ns, coalesce(max(a.end_ns) OVER (PARTITION BY a.incarnation, a.rank, a.device ORDER BY a.start_ns, a.end_ns, a.proc, a.record
+    SELECT a.incarnation, a.proc, a.rank, a.device, a.end_ns, coalesce(p.part, 1) AS part,
+        greatest(a.start_ns, coalesce(max(a.end_ns) OVER (PARTITION BY a.incarnation, a.proc, a.device ORDER BY a.start_ns, a.end_ns, a.record
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), a.start_ns)) AS start_ns
     FROM activity a LEFT JOIN issued i ON i.proc = a.proc AND i.start_ns = a.start_ns AND i.end_ns = a.end_ns
         LEFT JOIN known p ON p.group_id IS NOT DISTINCT FROM i.group_id AND p.op IS NOT DISTINCT FROM i.op
     WHERE a.kernel_class = 'communication'
 ), edge AS (
-    SELECT incarnation, rank, device, at_ns, sum(work) AS work, sum(part) AS part FROM (
-        SELECT incarnation, rank, device, unnest([start_ns, end_ns]) AS at_ns, unnest([1, -1]) AS work, 0 AS part FROM activity WHERE kernel_class = 'compute'
-        UNION ALL SELECT incarnation, rank, device, unnest([start_ns, end_ns]), 0, unnest([part, -part]) FROM talking WHERE start_ns < end_ns
+    SELECT incarnation, proc, rank, device, at_ns, sum(work) AS work, sum(part) AS part FROM (
+        SELECT incarnation, proc, rank, device, unnest([start_ns, end_ns]) AS at_ns, unnest([1, -1]) AS work, 0 AS part FROM activity WHERE kernel_class = 'compute'
+        UNION ALL SELECT incarnation, proc, rank, device, unnest([start_ns, end_ns]), 0, unnest([part, -part]) FROM talking WHERE start_ns < end_ns
     ) GROUP BY ALL
 ), piece AS (
-    SELECT incarnation, rank, device, lead(at_ns) OVER following - at_ns AS ns, sum(work) OVER following > 0 AS is_covered, sum(part) OVER following AS part
-    FROM edge WINDOW following AS (PARTITION BY incarnation, rank, device ORDER BY at_ns)
+    SELECT incarnation, proc, rank, device, lead(at_ns) OVER following - at_ns AS ns, sum(work) OVER following > 0 AS is_covered, sum(part) OVER following AS part
+    FROM edge WINDOW following AS (PARTITION BY incarnation, proc, rank, device ORDER BY at_ns)
 )
 SELECT p.incarnation, p.rank, p.device, k.group_id, k.op, CAST(sum(p.ns) AS BIGINT) AS communication_ns,
     CAST(coalesce(sum(p.ns) FILTER (NOT p.is_covered), 0) AS BIGINT) AS exposed_ns, CAST(count(*) AS BIGINT) AS num_pieces
-FROM piece p LEFT JOIN known k USING (part) WHERE p.part > 0 GROUP BY ALL ORDER BY p.incarnation, p.rank, p.device, k.group_id, k.op;
+FROM piece p LEFT JOIN known k USING (part) WHERE p.part > 0 GROUP BY ALL;
+
+-- name: device_merge
+SELECT incarnation, rank, device, group_id, op, CAST(sum(communication_ns) AS BIGINT) AS communication_ns, CAST(sum(exposed_ns) AS BIGINT) AS exposed_ns,
+    CAST(sum(num_pieces) AS BIGINT) AS num_pieces
+FROM partial_exposure_device GROUP BY incarnation, rank, device, group_id, op ORDER BY incarnation, rank, device, group_id, op;
 
 -- name: live
 -- The same of a live run, inside its counted steps, by what was seen: operations between issue and completion, host-visible waits, operations

@@ -24,14 +24,23 @@ from .groups import Group, ranks_in_words, read_groups
 from .hang_headlines import hang_headlines
 from .headline import Headline
 from .mismatch import Mismatch, mismatches
-from .partials import Pair
-from .profile import COLLECTIVES, has_any
+from .partials import Given, Pair, Partial
+from .profile import COLLECTIVES
 from .run import Run
 from .statements import statement
 
 PROGRESS, PROCESSES, LAST_SEEN = (Pair("hang", name, (COLLECTIVES,)) for name in ("progress", "processes", "last_seen"))
-PAIRS: Final = (PROGRESS, PROCESSES, LAST_SEEN)
-"""What this analyzer asks of the large tables in two halves; the rest reads them only where something is unfinished."""
+_OPEN: Final = Partial("hang", "open", relations=("part_profile",))
+_GIVEN: Final = (Given("open_operation", f"SELECT DISTINCT * FROM {_OPEN.table}", (_OPEN,)),)
+UNFINISHED: Final = Pair(
+    "hang", "unfinished", (Partial("hang", "unfinished_partial", "process", relations=("part_profile",)), COLLECTIVES)
+)
+CALLS, SENDS = (
+    Pair("hang", name, (Partial("hang", f"{name}_partial", given=_GIVEN), COLLECTIVES)) for name in ("calls", "sends")
+)
+PAIRS: Final = (PROGRESS, PROCESSES, LAST_SEEN, UNFINISHED)
+"""What this analyzer asks of the large tables; calls and sends only where something is unfinished, in a second reading.
+"""
 PATIENCE_NS: Final = 60 * 1_000_000_000
 """How long an operation of a live run may be unfinished (RANKSCOPE_PATIENCE_SECONDS has the same default)."""
 NAMED, NOT_DECIDED = 0.9, 0.5
@@ -136,7 +145,7 @@ def hang(
     missing = _causes(suspects, found, peers)
     blocked = _in_order(found, missing)
     undecided = _undecided(blocked, old, missing)
-    differing = mismatches(run) if old else ()
+    differing = mismatches(CALLS.rows(run)) if old else ()
     empty = tuple(rank for rank in missing if record.is_silent.get(rank, False))
     told = Evidence(run, "hang", statement("hang", "unfinished"), ("collective", "process", "process_group"), coverage)
     reason = "" if record.exits else "the run has no process"
@@ -163,11 +172,12 @@ def _record(run: Run) -> _Record:
 
 
 def _unfinished(run: Run, now_ns: dict[str, int], *, is_imported: bool) -> list[Open]:
-    if not has_any(run, COLLECTIVES, "num_unfinished > 0 OR num_failed > 0"):
+    unfinished = UNFINISHED.rows(run)
+    if not unfinished:
         return []
     seen: dict[str, int] = {row[0]: row[1] for row in LAST_SEEN.rows(run)}
     found = []
-    for *operation, issued_ns, boot_id, exit_kind, has_failed, failed_ns in run.rows(statement("hang", "unfinished")):
+    for *operation, issued_ns, boot_id, exit_kind, has_failed, failed_ns in unfinished:
         last = failed_ns if has_failed else seen.get(boot_id)
         if exit_kind == "running" and boot_id in now_ns and not has_failed:
             last = max(now_ns[boot_id], last or 0)
@@ -205,7 +215,7 @@ def _group(record: _Record, group: Group, items: list[Open]) -> Blocked:
 
 
 def _peers(run: Run, record: _Record, unfinished: list[Open]) -> tuple[Peers, ...]:
-    sent = set() if record.is_imported or not unfinished else set(run.rows(statement("hang", "sends")))
+    sent = set() if record.is_imported or not unfinished else set(SENDS.rows(run))
     found: dict[tuple[str, int, int], list[bool]] = defaultdict(list)
     for item in unfinished:
         peer = item.src if item.op == "recv" else item.dst

@@ -19,20 +19,62 @@ WHERE (c.state = 'failed' OR c.state = 'issued' AND c.timing_source IS NULL AND 
     AND c.incarnation = (SELECT max(incarnation) FROM collective) AND c.rank IS NOT NULL
     AND NOT EXISTS (FROM collective d WHERE d.proc = c.proc AND d.group_id = c.group_id AND d.seq > c.seq AND d.state = 'completed'
         AND d.src IS NOT DISTINCT FROM c.src AND d.dst IS NOT DISTINCT FROM c.dst AND d.tag IS NOT DISTINCT FROM c.tag)
-ORDER BY c.issued_ns, c.rank, c.group_id, c.seq;
+ORDER BY c.issued_ns, c.rank, c.group_id, c.seq, c.op, c.src, c.dst, c.tag;
+
+-- name: unfinished_partial
+-- The same, whatever became of the process.
+SELECT c.incarnation, c.proc, c.group_id, c.rank, c.seq, c.op, c.src, c.dst, c.tag, c.issued_ns, c.state = 'failed' AS has_failed, c.completed_ns
+FROM part_open c
+WHERE (c.state = 'failed' OR c.state = 'issued' AND c.timing_source IS NULL AND c.completed_ns IS NULL) AND c.rank IS NOT NULL
+    AND NOT EXISTS (FROM part_open d WHERE d.proc = c.proc AND d.group_id = c.group_id AND d.seq > c.seq AND d.state = 'completed'
+        AND d.src IS NOT DISTINCT FROM c.src AND d.dst IS NOT DISTINCT FROM c.dst AND d.tag IS NOT DISTINCT FROM c.tag);
+
+-- name: unfinished_merge
+SELECT c.group_id, c.rank, c.seq, c.op, c.src, c.dst, c.tag, c.issued_ns, p.boot_id, p.exit_kind, c.has_failed, c.completed_ns
+FROM partial_hang_unfinished c LEFT JOIN process p ON p.proc = c.proc AND p.incarnation = c.incarnation
+WHERE (c.has_failed OR coalesce(p.exit_kind, '') <> 'clean') AND c.incarnation = (SELECT max(incarnation) FROM partial_profile_collectives)
+ORDER BY c.issued_ns, c.rank, c.group_id, c.seq, c.op, c.src, c.dst, c.tag;
 
 -- name: calls
--- What each rank said of the operations that somebody has not finished, for comparison.
+-- What each rank said of the operations that somebody has not finished, or that failed, for comparison.
 SELECT c.group_id, c.seq, c.rank, c.op, c.dtype, c.bytes_in, c.bytes_out, c.root FROM collective c
 WHERE c.op IS NOT NULL AND c.src IS NULL AND c.dst IS NULL AND c.incarnation = (SELECT max(incarnation) FROM collective)
     AND EXISTS (FROM collective d WHERE d.group_id = c.group_id AND d.seq = c.seq AND d.incarnation = c.incarnation
-        AND d.state = 'issued' AND d.timing_source IS NULL AND d.completed_ns IS NULL)
-ORDER BY c.group_id, c.seq, c.rank;
+        AND (d.state = 'failed' OR d.state = 'issued' AND d.timing_source IS NULL AND d.completed_ns IS NULL))
+ORDER BY ALL;
+
+-- name: open
+-- The operations that somebody has not finished, or that failed.
+SELECT DISTINCT incarnation, group_id, seq, src, dst, tag FROM part_open
+WHERE state = 'failed' OR state = 'issued' AND timing_source IS NULL AND completed_ns IS NULL;
+
+-- name: calls_partial
+SELECT c.incarnation, c.group_id, c.seq, c.rank, c.op, c.dtype, c.bytes_in, c.bytes_out, c.root FROM collective c
+SEMI JOIN open_operation d ON d.group_id = c.group_id AND d.seq = c.seq AND d.incarnation = c.incarnation
+WHERE c.op IS NOT NULL AND c.src IS NULL AND c.dst IS NULL;
+
+-- name: calls_merge
+SELECT group_id, seq, rank, op, dtype, bytes_in, bytes_out, root FROM partial_hang_calls
+WHERE incarnation = (SELECT max(incarnation) FROM partial_profile_collectives) ORDER BY ALL;
 
 -- name: sends
--- The sends that were issued, by the pair of ranks.
-SELECT group_id, src, dst, tag, seq FROM collective
-WHERE op = 'send' AND rank = src AND incarnation = (SELECT max(incarnation) FROM collective);
+-- The sends that were issued, by the pair of ranks, of transfers that somebody has not finished.
+SELECT DISTINCT c.group_id, c.src, c.dst, c.tag, c.seq FROM collective c
+WHERE c.op = 'send' AND c.rank = c.src AND c.incarnation = (SELECT max(incarnation) FROM collective)
+    AND EXISTS (FROM collective d WHERE d.group_id = c.group_id AND d.seq = c.seq AND d.incarnation = c.incarnation
+        AND d.src = c.src AND d.dst = c.dst AND d.tag IS NOT DISTINCT FROM c.tag
+        AND (d.state = 'failed' OR d.state = 'issued' AND d.timing_source IS NULL AND d.completed_ns IS NULL))
+ORDER BY ALL;
+
+-- name: sends_partial
+SELECT c.incarnation, c.group_id, c.src, c.dst, c.tag, c.seq FROM collective c
+SEMI JOIN open_operation d ON d.group_id = c.group_id AND d.seq = c.seq AND d.incarnation = c.incarnation
+    AND d.src = c.src AND d.dst = c.dst AND d.tag IS NOT DISTINCT FROM c.tag
+WHERE c.op = 'send' AND c.rank = c.src;
+
+-- name: sends_merge
+SELECT DISTINCT group_id, src, dst, tag, seq FROM partial_hang_sends
+WHERE incarnation = (SELECT max(incarnation) FROM partial_profile_collectives) ORDER BY ALL;
 
 -- name: processes
 -- The processes of the last incarnation and whether they left any operation.

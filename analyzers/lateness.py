@@ -90,9 +90,9 @@ class Lateness:
         return len(self.ranks)
 
 
-def lateness(run: Run, max_rows: int | None = None) -> Lateness:
+def lateness(run: Run) -> Lateness:
     """The lateness of each rank of `run` in its counted steps. Leaves temporary tables _late_* for `causes`."""
-    return run.anew(lambda: _lateness(run, max_rows))
+    return run.anew(lambda: _lateness(run))
 
 
 def common_clock(clocks: Alignment, time: str) -> dict[str, str]:
@@ -106,9 +106,9 @@ def common_clock(clocks: Alignment, time: str) -> dict[str, str]:
     return {"moved": f"(z.offset_ns + ({time} - z.from_ns) * z.drift_ppb // 1000000000)", "aligned": join}
 
 
-def _lateness(run: Run, max_rows: int | None) -> Lateness:
+def _lateness(run: Run) -> Lateness:
     clocks = align(run)
-    sample = sampled(run, max_rows)
+    sample = sampled(run)
     error = _error(clocks)
     words = {
         "source": sample.table,

@@ -14,11 +14,13 @@ from rankscope.schema.measurement import Measurement
 from .buckets import Histogram, quantile
 from .epochs import Drawn, Share, drawn
 from .evidence import Evidence
+from .partials import Pair
 from .profile import SPANS, has_any
 from .run import Run
 from .statements import statement
 
 ANALYZER: Final = "loading"
+STALL: Final = Pair.of_parts(ANALYZER, "stall", "process", ("span", "sample_batch"))
 SLOW_NS: Final = 1_000_000
 """A wait that counts for the saturation (3-metrics: 1 ms)."""
 SERIES_COLUMNS: Final = 30
@@ -85,10 +87,11 @@ def loading(run: Run, coverage: float | None = None) -> Loading:
 
 
 def _stall(run: Run, coverage: float | None) -> tuple[Measurement, tuple[Measurement, ...]]:
-    sql = statement(ANALYZER, "stall")
-    told = Evidence(run, ANALYZER, sql, ("span", "sample_batch", "step"), coverage, window="first to last step")
+    told = Evidence(
+        run, ANALYZER, STALL.definition, ("span", "sample_batch", "step"), coverage, window="first to last step"
+    )
     is_there = bool(run.size("sample_batch").num_rows) or has_any(run, SPANS, "kind = 'data' AND num_closed > 0")
-    rows = [row for row in run.rows(sql) if row[2]] if is_there else []
+    rows = [row for row in STALL.rows(run) if row[2]] if is_there else []
     name, waits, total = "data.stall_fraction", sum(row[1] for row in rows), sum(row[2] for row in rows)
     why = "no wait for data was recorded inside the steps of a rank"
     by_rank = [_ratio(told, name, row[1], row[2], {"rank": row[0]}, row[3], why) for row in rows]

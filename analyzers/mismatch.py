@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .run import Run
-from .statements import statement
+from .run import Row
 
 _EQUAL_INPUT: Final = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "all_reduce_sparse",
@@ -36,10 +35,10 @@ class Mismatch:
         return tuple(sorted(rank for value, ranks in self.said.items() if value != self.usual for rank in ranks))
 
 
-def mismatches(run: Run) -> tuple[Mismatch, ...]:
-    """The first mismatch of each group, in the order of the groups."""
+def mismatches(rows: list[Row]) -> tuple[Mismatch, ...]:
+    """The first mismatch of each group, in the order of the groups. rows: of statement `calls` of `hang.sql`."""
     calls: dict[tuple[str, int], list[tuple[Any, ...]]] = defaultdict(list)
-    for group_id, seq, *call in run.rows(statement("hang", "calls")):
+    for group_id, seq, *call in rows:
         calls[group_id, seq].append(tuple(call))
     found: dict[str, Mismatch] = {}
     for (group_id, seq), ranks in calls.items():

@@ -6,6 +6,9 @@ numbers) contributes: a statement over the part's views, or over a relation that
 hold the contributions of all parts. The statement `<name>` without a suffix is the definition, over the whole run; the
 merged partials equal it for any split, to the last bit (a property test).
 
+A question whose answer for a part is the definition over it (`Pair.of_parts`) has no statement of its own: it is the
+merge over what one part, the whole run, contributes.
+
 So what a partial gives must be mergeable: counts, sums of integers (as BIGINT or DECIMAL(38, 0)), minima, maxima,
 counts by logarithmic bucket. No averages, no sums of floats, no medians; ties of arg_max are broken by rank.
 
@@ -30,6 +33,16 @@ if TYPE_CHECKING:
 Split = Literal["row", "process", "operation"]
 """What a part must hold whole: nothing, all rows of a process, or all rows of an operation that the part has."""
 _KEPT: Final = "partials"
+_WITH: Final = "WITH "
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A small table that every part gets: the rows of `sql` in the run's own connection, once `after` is gathered."""
+
+    name: str
+    sql: str
+    after: "tuple[Partial, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +50,7 @@ class Partial:
     """The first half: statement `name` of `<analyzer>.sql`. tables: the large ones it reads.
 
     relations: those of `relations.RELATIONS` that it reads; instead: one of them that stands for table collective.
+    given: small tables of the run that it reads.
     """
 
     analyzer: str
@@ -45,6 +59,7 @@ class Partial:
     tables: tuple[str, ...] = ("collective",)
     relations: tuple[str, ...] = ()
     instead: str = ""
+    given: tuple[Given, ...] = ()
 
     @property
     def table(self) -> str:
@@ -62,23 +77,37 @@ class Partial:
 class Pair:
     """A question: statement `<name>_merge` of `<analyzer>.sql` over the tables of `partials`.
 
-    given: a statement that it reads like a table.
+    with_: a statement that the merge reads like a table. has_own: the definition is a statement of its own.
     """
 
     analyzer: str
     name: str
     partials: tuple[Partial, ...]
-    given: str = ""
+    with_: str = ""
+    has_own: bool = True
 
     @classmethod
     def of_rows(cls, analyzer: str, name: str, tables: tuple[str, ...] = ("collective",)) -> "Pair":
         """A question whose definition, asked of any rows, is its own partial."""
         return cls(analyzer, name, (Partial(analyzer, name, tables=tables),))
 
+    @classmethod
+    def of_parts(
+        cls, analyzer: str, name: str, split: Split, tables: tuple[str, ...], *, given: tuple[Given, ...] = ()
+    ) -> "Pair":
+        """A question of statements `<name>_partial` and `<name>_merge`, the first of which reads the run's views."""
+        return cls(analyzer, name, (Partial(analyzer, f"{name}_partial", split, tables, given=given),), has_own=False)
+
     @property
     def definition(self) -> str:
         """The statement over the run's views that gives the same rows."""
-        return statement(self.analyzer, self.name)
+        if self.has_own:
+            return statement(self.analyzer, self.name)
+        (partial,) = self.partials
+        tables = {item.name: item.sql for item in partial.given} | {partial.table: partial.statement}
+        before = ", ".join(f"{name} AS ({sql})" for name, sql in tables.items())
+        merge = self.merge
+        return f"WITH {before}, {merge[len(_WITH) :]}" if merge.startswith(_WITH) else f"WITH {before} {merge}"
 
     def rows(self, run: "Run") -> "list[Row]":
         """The answer of `run`. Raises what `Run.rows` does."""
@@ -89,7 +118,7 @@ class Pair:
     def merge(self) -> str:
         """The statement over the gathered tables."""
         sql = statement(self.analyzer, f"{self.name}_merge")
-        return f"WITH {self.given} AS ({statement(self.analyzer, self.given)}) {sql}" if self.given else sql
+        return f"WITH {self.with_} AS ({statement(self.analyzer, self.with_)}) {sql}" if self.with_ else sql
 
 
 def gather_all(run: "Run", pairs: Iterable[Pair]) -> None:
@@ -106,6 +135,7 @@ def gather(run: "Run", partials: Sequence[Partial]) -> None:
     assert isinstance(known, set)
     missing = tuple(dict.fromkeys(item for item in partials if item.table not in known))
     if missing:
+        gather(run, [first for item in missing for given in item.given for first in given.after])
         run.attempt(lambda: _gather(run, missing))
         run.kept.setdefault(_KEPT, known).update(item.table for item in missing)  # type: ignore[attr-defined]
 
@@ -124,7 +154,9 @@ def _gather(run: "Run", partials: tuple[Partial, ...]) -> None:
     """A partial over tables without a row costs no reading of the others."""
     idle = tuple(item for item in partials if not item.relations and not _has_rows(run, item))
     for item in idle:
-        _keep(run.connection, item.table, run.connection.sql(item.statement).to_arrow_table())
+        small = ", ".join(f"{given.name} AS ({given.sql})" for given in item.given)
+        sql = f"WITH {small} SELECT * FROM ({item.statement})" if small else item.statement
+        _keep(run.connection, item.table, run.connection.sql(sql).to_arrow_table())
     if busy := tuple(item for item in partials if item not in idle):
         fill(run, plan(run, busy))
 

@@ -27,7 +27,7 @@ PART_ROWS: Final = 2_500_000
 """Rows of the large tables in a part, about: 600 MB while it is read, two seconds of work."""
 _BLOCK: Final = 256
 """Windows of sequence numbers begin at multiples of this."""
-LARGE: Final = ("collective", "span", "kernel")
+LARGE: Final = ("collective", "span", "kernel", "sample_batch")
 _ALWAYS: Final = ("step",)
 """Read beside the large tables: which steps count."""
 _ENTITIES: Final = ("process", "process_group")
@@ -47,7 +47,8 @@ class Bounds:
 class Task:
     """What to read and compute for one part; travels to another process.
 
-    entities: of the whole run, as far as partials need them. shared_hosts: boot ids that more than one part may have.
+    entities: of the whole run, as far as partials need them. given: small tables of the run that partials read.
+    shared_hosts: boot ids that more than one part may have.
     """
 
     place: Place
@@ -55,6 +56,7 @@ class Task:
     sealed: tuple[RunFile, ...]
     facts: dict[str, dict[Partition, pa.Table]]
     entities: dict[str, pa.Table]
+    given: dict[str, pa.Table]
     shared_hosts: frozenset[str]
     bounds: Bounds = Bounds()
     is_whole_run: bool = False
@@ -112,7 +114,9 @@ def _task(run: "Run", partials: "tuple[Partial, ...]", nodes: list[str]) -> Task
         for table, parts in run.unsealed.facts.items() if table in tables
     }  # fmt: skip
     hosts = _shared_hosts(run)
-    return Task(run.place, partials, sealed, facts, _entities(run, chosen, bool(hosts)), hosts)
+    given = {item.name: item.sql for partial in partials for item in partial.given}
+    small = {name: run.connection.sql(sql).to_arrow_table() for name, sql in given.items()}
+    return Task(run.place, partials, sealed, facts, _entities(run, chosen, bool(hosts)), small, hosts)
 
 
 def _cut_node(run: "Run", partials: "tuple[Partial, ...]", node: str, num_parts: int) -> list[Task]:

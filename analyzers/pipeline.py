@@ -20,9 +20,14 @@ from rankscope.schema.measurement import Measurement, Verdict
 
 from .evidence import Evidence
 from .headline import INFO, WARNING, Headline, percent
+from .partials import Pair
 from .run import Run
 from .statements import statement
 
+STAGES: Final = Pair.of_rows("pipeline", "stages", ("span",))
+RANK_STEPS: Final = Pair.of_parts("pipeline", "rank_steps", "process", ("span", "collective"))
+PAIRS: Final = (STAGES,)
+"""What this analyzer asks of the large tables; the steps only where there is a pipeline, in a second reading."""
 MUCH_BUBBLE: Final = 0.05
 """Share of a pipeline's time in bubbles beyond what its schedule costs that is worth a warning."""
 
@@ -113,7 +118,7 @@ def _pipeline(run: Run, coverage: float | None) -> Pipeline | None:
     counted = [row for row in rows if _is_counted(row)]
     left_out = f"first step (warm-up) and steps that the job left out: {_num_steps(rows) - _num_steps(counted)}"
     caveats = () if is_common else ("several clocks: the window is the longest rank's own",)
-    told = Evidence(run, "pipeline", statement("pipeline", "rank_steps"), ("span", "step", "process"), coverage,
+    told = Evidence(run, "pipeline", RANK_STEPS.definition, ("span", "step", "process"), coverage,
                     window="steps of a pipeline", left_out=left_out, caveats=caveats,
                     clock_error_ns=error_ns if is_common else None)  # fmt: skip
     ideal = _ideal(run, told, counted or rows)
@@ -134,13 +139,12 @@ def _pipeline(run: Run, coverage: float | None) -> Pipeline | None:
 
 def _rank_steps(run: Run) -> tuple[list[RankStep], int | None]:
     """The steps of the ranks on one clock, and how wrong that is; None: the clocks cannot be compared."""
-    ((num_stages,),) = run.rows(statement("pipeline", "stages"))
-    if num_stages < 2:
+    if len(STAGES.rows(run)) < 2:
         return [], None
     from .clocks import align  # loads numpy
 
     error_ns = align(run).worst_error_ns
-    return [RankStep(*row) for row in run.rows(statement("pipeline", "rank_steps"))], error_ns
+    return [RankStep(*row) for row in RANK_STEPS.rows(run)], error_ns
 
 
 def _is_counted(row: RankStep) -> bool:

@@ -19,12 +19,12 @@ from .relations import COLUMNS
 
 def offer_profile(part: Part) -> None:
     """part_profile: one row for each process, incarnation, rank, group, operation and mechanism. part_open: the part's
-    collectives, if any of them is unfinished; else nothing.
+    collectives, if any of them is unfinished or failed; else nothing.
     """
     rows = part.columns("collective", COLUMNS["part_profile"]["collective"])
     kinds = _Kinds.of(rows)
     counts = _counts(rows, kinds)
-    if pc.max(counts["num_unfinished"]).as_py():
+    if any(pc.max(counts[name]).as_py() for name in ("num_unfinished", "num_failed")):
         part.connection.execute("CREATE OR REPLACE TEMP VIEW part_open AS SELECT * FROM collective")
     else:
         part.offer_none("part_open", "collective")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from .part import Part
+from .sampled_part import COLUMNS as SAMPLED
 
 
 def _matched(part: Part) -> None:
@@ -52,6 +53,12 @@ def _live(part: Part) -> None:
     offer_live(part)
 
 
+def _sampled(part: Part) -> None:
+    from .sampled_part import offer_sampled
+
+    offer_sampled(part)
+
+
 COLUMNS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "part_matched": {"collective": ("proc", "record", "group_id", "op", "seq", "issued_ns", "completed_ns")},
     "part_gaps": {"collective": ("proc", "group_id", "seq", "src", "dst", "tag", "tier")},
@@ -66,6 +73,7 @@ COLUMNS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "bytes_in", "issued_ns", "completed_ns", "wait_begin_ns", "wait_end_ns", "stage", "role",
         ),
     },
+    "part_sampled": {"collective": SAMPLED},
     "part_live": {
         "collective": (
             "proc", "issued_ns", "completed_ns", "wait_begin_ns", "wait_end_ns", "wait_device_start_ns",
@@ -83,6 +91,7 @@ RELATIONS: Final[dict[str, Callable[[Part], None]]] = {
     "part_live": _live,
     "part_durations": _durations,
     "part_profile": _profile,
+    "part_sampled": _sampled,
 }
 """By the first of the relations that the function offers."""
 

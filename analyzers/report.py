@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from rankscope.schema.measurement import Measurement, Verdict
 
+from . import sampled
 from .brief import Brief, brief
 from .checkpoints import Checkpoints, checkpoints
 from .communication import Communication, communication
@@ -23,7 +24,7 @@ from .network import Network, network
 from .numerics import Numerics, numerics
 from .numerics_headlines import numerics_headlines
 from .pairs import PAIRS
-from .partials import gather_all
+from .partials import gather
 from .phases import Phases, phases
 from .questions import FINDINGS, Finding
 from .run import Run
@@ -108,7 +109,7 @@ def report(run: Run) -> Report:
 
 
 def _report(run: Run) -> Report:
-    gather_all(run, PAIRS)
+    gather(run, (*(item for pair in PAIRS for item in pair.partials), *sampled.partials(run)))
     quality = coverage(run)
     share = None if quality.coverage.value is None else float(quality.coverage.value)
     short, talk, where = brief(run, share), communication(run, share), phases(run, share)

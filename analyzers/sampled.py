@@ -7,7 +7,9 @@ rows are read out of the large table once. A block's first step shows what the n
 from dataclasses import dataclass, replace
 from typing import Final
 
+from .partials import Given, Partial, gather
 from .run import Run
+from .sampled_part import CHOICE
 
 MAX_ROWS: Final = 2_500_000
 """Rows of collectives that are compared; more cost time (5 us each) without making a finding surer."""
@@ -19,11 +21,9 @@ BLOCK: Final = 4
 """Steps in a row that are read together where not all are."""
 NUMBERS: Final = 64
 """The same of sequence numbers, in a run without steps."""
-_COLUMNS: Final = (
-    "incarnation", "proc", "rank", "record", "step", "group_id", "op", "seq", "src", "dst", "tag", "root", "bytes_in",
-    "bytes_out", "issued_ns", "returned_ns", "wait_begin_ns", "wait_end_ns", "completed_ns", "device_start_ns",
-    "device_end_ns", "wait_device_start_ns", "wait_device_end_ns", "stage", "timing_source",
-)  # fmt: skip
+_CHOICE: Final = Given(CHOICE, "FROM _sample_choice")
+ROWS: Final = Partial("sampled", "rows", relations=("part_sampled",), given=(_CHOICE,))
+"""partial_sampled_rows: the sample of a run that is not taken whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,39 +62,44 @@ class Sample:
 
 def num_sampled(run: Run) -> int:
     """About how many rows the sample has: more than a few MAX_ROWS only where single steps have very many."""
-    return run.size("collective").num_rows // _stride(run, MAX_ROWS)
+    return run.size("collective").num_rows // _stride(run)
 
 
-def sampled(run: Run, max_rows: int | None = None) -> Sample:
+def sampled(run: Run) -> Sample:
     """The sample of `run`, read once for each reading of the run: its rows stay in the connection."""
-    most = max_rows or MAX_ROWS
-    name = f"_sample_{most}"
-    known = run.kept.get(name)
-    if isinstance(known, Sample):
-        return known
-    stride = _stride(run, most)
+    gather(run, partials(run))
+    return _chosen(run)
+
+
+def partials(run: Run) -> tuple[Partial, ...]:
+    """What `sampled` gathers, for who reads the run for more than that."""
+    found = _chosen(run)
+    if found.stride == 1:
+        return ()
+    run.rows(f"CREATE OR REPLACE TEMP TABLE _sample_choice AS "
+             f"SELECT '{found.column}' AS named, {found.block} AS block, {found.stride} AS stride")  # fmt: skip
+    return (ROWS,)
+
+
+def _chosen(run: Run) -> Sample:
+    stride = _stride(run)
     column, block = ("step", BLOCK) if run.size("step").num_rows else ("seq", NUMBERS)
-    found = Sample("collective" if stride == 1 else name, stride, column, block)
-    if stride > 1:
-        run.rows(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {', '.join(_COLUMNS)} FROM collective "
-                 f"WHERE {found.chosen}")  # fmt: skip
-    run.kept[name] = found
-    return found
+    return Sample("collective" if stride == 1 else ROWS.table, stride, column, block)
 
 
-def _stride(run: Run, max_rows: int) -> int:
-    known = run.kept.get(f"stride {max_rows}")
+def _stride(run: Run) -> int:
+    known = run.kept.get("stride of the sample")
     if not isinstance(known, int):
-        known = run.kept[f"stride {max_rows}"] = _fitting_stride(run, max_rows)
+        known = run.kept["stride of the sample"] = _fitting_stride(run)
     return known
 
 
-def _fitting_stride(run: Run, max_rows: int) -> int:
+def _fitting_stride(run: Run) -> int:
     num_rows = run.size("collective").num_rows
-    if num_rows <= max_rows:
+    if num_rows <= MAX_ROWS:
         return 1
     if not run.size("step").num_rows:
-        return -(-num_rows // max_rows)
+        return -(-num_rows // MAX_ROWS)
     ((num_steps,),) = run.rows("SELECT count(*) FROM (SELECT DISTINCT incarnation, step FROM step)")
     enough = max(1, (-(-int(num_steps) // BLOCK) - 1) // (MIN_BLOCKS - 1))
-    return max(min(-(-num_rows // max_rows), enough), -(-num_rows // MOST_ROWS))
+    return max(min(-(-num_rows // MAX_ROWS), enough), -(-num_rows // MOST_ROWS))

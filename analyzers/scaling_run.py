@@ -10,6 +10,7 @@ from rankscope.schema.errors import NoEvidence
 
 from .bootstrap import Floats, Resampled
 from .brief import brief
+from .communication import WAIT_TIME
 from .coverage import coverage
 from .differences import job_of
 from .manifest import Manifest, manifest
@@ -17,7 +18,7 @@ from .phases import phases
 from .pipeline import pipeline
 from .run import Run
 from .statements import statement
-from .step_parts import step_parts
+from .step_parts import group_waits, step_parts
 from .throughput import Amount, Steps, read_steps
 
 COMPLETE: Final = 0.999
@@ -133,13 +134,13 @@ def _parts(run: Run, steps: Steps) -> dict[str, float | None]:
     if not len(steps.duration_ns):
         return dict.fromkeys(PARTS)
     seen = phases(run)
-    waits = run.rows(statement("communication", "wait_time"))
+    waits = WAIT_TIME.rows(run)
     num_rank_steps = sum(row[3] for row in waits)
     mean = float(steps.duration_ns.mean())
     data = next((phase.share * mean for phase in seen.phases if phase.name == "data"), None)
     waited_ns, num_waits, bubble = sum(row[1] for row in waits), sum(row[4] for row in waits), _bubble(run, mean)
     if bubble is not None:
-        ((waited_ns, num_waits),) = run.rows(statement("throughput", "group_waits"))
+        waited_ns, num_waits = group_waits(run)
     waited = waited_ns / num_rank_steps if num_waits else None
     tail = mean - float(sorted(steps.duration_ns)[len(steps.duration_ns) // 2])
     known = {"data": data, "communication": waited, "bubble": bubble, "tail": max(0.0, tail)}

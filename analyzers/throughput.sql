@@ -52,17 +52,6 @@ SELECT m.incarnation, m.step, CAST(sum(CAST(round(m.value * 1e9) AS HUGEINT)) AS
 FROM metric m SEMI JOIN counted_step k ON k.proc = m.proc AND k.incarnation = m.incarnation AND k.step = m.step
 WHERE m.name = 'loss' AND isfinite(m.value) AND abs(m.value) < 1e24 GROUP BY m.incarnation, m.step ORDER BY m.incarnation, m.step;
 
--- name: group_waits
--- Host-visible waits for operations of whole groups in the counted steps, each instant once; waits for a stage's neighbour left out.
-WITH waits AS (
-    SELECT c.wait_begin_ns AS begin_ns, c.wait_end_ns AS end_ns,
-        max(c.wait_end_ns) OVER (PARTITION BY c.proc ORDER BY c.wait_begin_ns, c.record ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
-    FROM collective c SEMI JOIN counted_step s ON s.proc = c.proc AND s.incarnation = c.incarnation AND s.step = c.step
-    WHERE c.wait_end_ns >= c.wait_begin_ns AND c.op NOT IN ('send', 'recv')
-)
-SELECT CAST(coalesce(sum(greatest(0, end_ns - greatest(begin_ns, coalesce(before_ns, begin_ns)))), 0) AS BIGINT) AS wait_ns,
-    CAST(count(*) AS BIGINT) AS num_waits FROM waits;
-
 -- name: memory
 -- Most memory that a rank held at a step's end: of the device's allocator where it uses one, else resident.
 SELECT coalesce(max(allocated_bytes), max(rss_bytes)) FROM memory;

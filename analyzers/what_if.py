@@ -25,11 +25,12 @@ from rankscope.schema.measurement import Measurement, Verdict
 from .clocks import align
 from .evidence import Evidence
 from .headline import INFO, NOTHING, Headline, verdict_headline
+from .partials import Pair
 from .profile import COLLECTIVES, has_any
 from .replay import CLIP, EMBEDDING, GATHER, LAYERNORM, P2P, SCATTER, Graph, Op, Times, build, last_begin
 from .run import Run
-from .statements import statement
 
+OPERATIONS: Final = Pair.of_parts("what_if", "operations", "process", ("span", "collective", "step"))
 SLOW: Final = 1.1
 """A job is slowed down from S = 1.1 on (the paper's threshold)."""
 EXPLAINS: Final = 0.5
@@ -117,9 +118,9 @@ def what_if(run: Run, coverage: float | None = None) -> WhatIf | None:
 def _what_if(run: Run, coverage: float | None) -> WhatIf | None:
     if not has_any(run, COLLECTIVES, "num_staged > 0"):
         return None
-    sql, clocks = statement("what_if", "operations"), align(run)
-    rows = run.rows(sql)
-    told = Evidence(run, "what_if", sql, ("span", "collective", "step", "process"), coverage,
+    clocks = align(run)
+    rows = OPERATIONS.rows(run)
+    told = Evidence(run, "what_if", OPERATIONS.definition, ("span", "collective", "step", "process"), coverage,
                     window="counted steps", predicate="rows that tell stage and role",
                     clock_error_ns=clocks.worst_error_ns)  # fmt: skip
     if not any(row[4] in _COMMUNICATION for row in rows) or len({row[2] for row in rows}) < 2:

@@ -1,9 +1,6 @@
--- name: operations
--- Every operation of the counted steps of the last incarnation that tells its stage, by worker and step, numbered in its kind; times on
--- the clock of rank 0's host.
-WITH places AS (
-    SELECT proc, incarnation, rank, boot_id, coalesce(mesh_dp, 0) AS dp FROM process WHERE incarnation = (SELECT max(incarnation) FROM process)),
-counted AS (
+-- name: operations_partial
+-- Every operation of the counted steps that tells its stage, by process and step, numbered in its kind.
+WITH counted AS (
     SELECT proc, incarnation, step FROM step WHERE left_out IS NULL AND end_ns >= start_ns AND (step > 0 OR global_step > 1)),
 work AS (
     SELECT proc, incarnation, step, stage, chunk, start_ns, end_ns, record,
@@ -18,8 +15,14 @@ work AS (
             ELSE 'optimizer-clip-main-grad' END
     FROM collective WHERE stage IS NOT NULL AND role IS NOT NULL AND completed_ns >= issued_ns
         AND (op IN ('send', 'recv', 'all_reduce') OR op LIKE 'all_gather%' OR op LIKE 'reduce_scatter%'))
-SELECT w.step, p.dp, w.stage, p.rank, w.kind, w.chunk, aligned_ns(p.boot_id, w.start_ns) AS start_ns, aligned_ns(p.boot_id, w.end_ns) AS end_ns,
-    CAST(row_number() OVER (PARTITION BY w.proc, w.step, w.kind ORDER BY w.start_ns, w.end_ns, w.record) - 1 AS BIGINT) AS number
-FROM work w JOIN places p ON p.proc = w.proc AND p.incarnation = w.incarnation
-SEMI JOIN counted c ON c.proc = w.proc AND c.incarnation = w.incarnation AND c.step = w.step
-ORDER BY w.step, p.dp, w.stage, w.kind, number;
+SELECT w.incarnation, w.proc, w.step, w.stage, w.kind, w.chunk, w.start_ns, w.end_ns,
+    CAST(row_number() OVER (PARTITION BY w.incarnation, w.proc, w.step, w.kind ORDER BY w.start_ns, w.end_ns, w.record) - 1 AS BIGINT) AS number
+FROM work w SEMI JOIN counted c ON c.proc = w.proc AND c.incarnation = w.incarnation AND c.step = w.step;
+
+-- name: operations_merge
+-- Those of the last incarnation by worker; times on the clock of rank 0's host.
+WITH places AS (
+    SELECT proc, incarnation, rank, boot_id, coalesce(mesh_dp, 0) AS dp FROM process WHERE incarnation = (SELECT max(incarnation) FROM process))
+SELECT w.step, p.dp, w.stage, p.rank, w.kind, w.chunk, aligned_ns(p.boot_id, w.start_ns) AS start_ns, aligned_ns(p.boot_id, w.end_ns) AS end_ns, w.number
+FROM partial_what_if_operations w JOIN places p ON p.proc = w.proc AND p.incarnation = w.incarnation
+ORDER BY w.step, p.dp, w.stage, w.kind, w.number, p.rank, w.proc;

@@ -10,15 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from run_builder import MS, WORLD, RunBuilder, healthy_run, proc_of
 
+from rankscope.analyzers import sampled
 from rankscope.analyzers.lateness import Lateness, lateness
 from rankscope.analyzers.run import Run
 
 TENSOR, DATA = ("tensor-0", "tensor-1"), ("data-0", "data-1")
 
 
-def read(path: Path, **more: int) -> Lateness:
+def read(path: Path) -> Lateness:
     with Run.open(str(path)) as run:
-        return lateness(run, **more)
+        return lateness(run)
 
 
 def in_ms(values: Any) -> list[list[float]]:
@@ -247,13 +248,15 @@ def test_neither_the_order_of_rows_nor_the_zero_of_the_clock_changes_anything(
             assert np.array_equal(getattr(other, field), getattr(plain, field)), (name, field)
 
 
-def test_of_a_large_run_blocks_of_steps_are_read(tmp_path: Path) -> None:
+def test_of_a_large_run_blocks_of_steps_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = grid(tmp_path / "run", num_steps=100)
-    found = read(path, max_rows=400)  # of 1,200
+    monkeypatch.setattr(sampled, "MAX_ROWS", 400)
+    found = read(path)  # of 1,200
     assert found.stride == 3 and [item.step for item in found.steps] == [
         step for step in range(1, 100) if step // 4 % 3 == 0 and step % 4
     ]
-    assert read(path, max_rows=100).stride == 3  # fewer steps would not do
+    monkeypatch.setattr(sampled, "MAX_ROWS", 100)
+    assert read(path).stride == 3  # fewer steps would not do
     assert in_ms(found.own_ns) == [[30, 0, 0, 0]] * len(found.steps)
     assert in_ms(found.inherited_ns) == [[0, 30, 0, 0]] * len(found.steps)
 

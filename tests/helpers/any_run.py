@@ -7,7 +7,7 @@ from typing import Any
 from run_builder import MS, WORLD, RunBuilder
 
 OPS = ("all_reduce", "all_reduce", "all_gather", "broadcast", "send", "recv", None)
-KINDS = ("data", "forward", "backward", "optimizer", "user", "gc")
+KINDS = ("data", "forward", "backward", "microbatch_forward", "checkpoint", "optimizer", "user", "gc")
 
 
 def written(root: Path, seed: int, is_one_host: bool) -> Path:
@@ -21,6 +21,15 @@ def written(root: Path, seed: int, is_one_host: bool) -> Path:
                 _rows(build, chance, rank, incarnation)
             build.entities(ranks, incarnation=incarnation)
             build.group(f"pair-{number}", ranks, "tp", incarnation)
+        for _ in range(chance.randrange(3)):
+            build.add(
+                "nic_sample",
+                0,
+                nic="eth0",
+                kind="ethernet",
+                time_ns=chance.randrange(60) * MS,
+                tx_bytes=chance.randrange(99),
+            )
         for row in build.rows["process", None]:
             row["boot_id"] = "one" if is_one_host else chance.choice((f"boot-{number}",) * 5 + (None,))
         if chance.random() < 0.3:
@@ -44,7 +53,12 @@ def _rows(build: RunBuilder, chance: random.Random, rank: int, incarnation: int)
         kind = chance.choice(KINDS)
         end = chance.choice((None, (start + chance.randrange(9)) * MS))
         build.fact("span", rank, incarnation, step=chance.randrange(5), kind=kind, start_ns=start * MS, end_ns=end,
-                   name=chance.choice(("a", "b", None)))  # fmt: skip
+                   name=chance.choice(("a", "b", None)), stage=chance.choice((0, 1, None)),
+                   microbatch=chance.choice((0, 1, None)), chunk=chance.choice((0, None)))  # fmt: skip
+    for _ in range(chance.randrange(4)):
+        build.fact("sample_batch", rank, incarnation, step=chance.randrange(5), loader="train",
+                   time_ns=chance.randrange(60) * MS, wait_ns=chance.choice((None, 0, 2 * MS)),
+                   num_samples=4)  # fmt: skip
     for _ in range(chance.randrange(4)):
         start = chance.randrange(40)
         of_class = chance.choice(("compute", "communication", "copy"))
@@ -66,6 +80,9 @@ def _operation(chance: random.Random, group: str | None) -> dict[str, Any]:
         "wait_begin_ns": begin if waited else None,
         "wait_end_ns": begin + chance.randrange(-1, 6) * MS if waited else None,
         "tier": chance.choice(("class", "dispatcher", "imported", None)), "phase": chance.choice(("backward", None)),
+        "stage": chance.choice((0, 1, None)), "role": chance.choice(("activations", "gradients", None)),
+        "dtype": chance.choice(("float32", "int8")), "root": chance.choice((0, None)),
+        "bytes_out": chance.choice((None, 8)),
         "device_start_ns": chance.choice((None, issued)), "device_end_ns": chance.choice((None, issued + 2 * MS)),
     }  # fmt: skip
     if found["op"] in ("send", "recv"):

@@ -2,6 +2,7 @@
 
 import io
 import threading
+import time
 import warnings
 from contextlib import ExitStack
 from typing import Any
@@ -36,6 +37,14 @@ def lines(recorder):
 def rows(recorder):
     """The last row of each operation, in order."""
     return list({row["record"]: row for row in lines(recorder)}.values())
+
+
+def settled(recorder):
+    """As `rows`, once no save is in progress: a future wakes who waits for it before its callbacks have run."""
+    until = time.monotonic() + 30
+    while any(row["outcome"] == "unfinished" for row in rows(recorder)) and time.monotonic() < until:
+        time.sleep(0.001)
+    return rows(recorder)
 
 
 def on_disk(path):
@@ -127,7 +136,9 @@ def test_a_crowd_of_files_that_the_metadata_does_not_name_is_not_looked_at(log, 
 class Slow(FileSystemWriter):
     """Writes when it is told to."""
 
-    may_write = threading.Event()
+    def __init__(self, path):
+        super().__init__(path)
+        self.may_write = threading.Event()
 
     def write_data(self, plan, planner):
         assert self.may_write.wait(30)
@@ -135,14 +146,15 @@ class Slow(FileSystemWriter):
 
 
 def test_the_background_part_of_an_asynchronous_save(log, tmp_path):
-    future = dcp.async_save(dict(STATE), storage_writer=Slow(tmp_path / "async"))
+    writer = Slow(tmp_path / "async")
+    future = dcp.async_save(dict(STATE), storage_writer=writer)
     (row,) = rows(log)
     assert row["outcome"] == "unfinished" and row["blocking_end_ns"] > row["start_ns"] and "end_ns" not in row
     assert log.phase == 0
     torch.save(STATE, tmp_path / "meanwhile")
-    Slow.may_write.set()
+    writer.may_write.set()
     future.result()
-    row, other = rows(log)
+    row, other = settled(log)
     assert (row["mode"], row["outcome"], row["path"]) == ("async", "ok", str(tmp_path / "async"))
     assert (row["num_files"], row["bytes"]) == on_disk(tmp_path / "async")
     assert row["blocking_end_ns"] < other["start_ns"] < row["end_ns"]
@@ -164,8 +176,9 @@ def test_failures_pass_and_are_told(log, tmp_path):
     future = dcp.async_save(dict(STATE), storage_writer=Broken(tmp_path / "broken"))
     with pytest.raises(dcp.api.CheckpointException):
         future.result()
-    assert [row["outcome"] for row in rows(log)] == ["failed"] * 4
-    assert [row["mode"] for row in rows(log)] == ["sync"] * 3 + ["async"] and log.phase == 0
+    failed = settled(log)
+    assert [row["outcome"] for row in failed] == ["failed"] * 4
+    assert [row["mode"] for row in failed] == ["sync"] * 3 + ["async"] and log.phase == 0
 
 
 def test_what_is_no_checkpoint(log, tmp_path):

@@ -1,0 +1,35 @@
+"""The sample's rows of a part: its collectives of the chosen steps, or sequence numbers (`sampled.py`)."""
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from rankscope.schema.arrow import arrow_schema
+
+from .columns import NULL, coded_text, nullable
+from .part import Part
+
+CHOICE: Final = "sample_choice"
+"""The small table that says which: one row. named: step or seq; block, stride: one block of how many in how many."""
+COLUMNS: Final = (
+    "proc", "rank", "record", "step", "group_id", "op", "seq", "src", "dst", "tag", "root", "bytes_in",
+    "bytes_out", "issued_ns", "returned_ns", "wait_begin_ns", "wait_end_ns", "completed_ns", "device_start_ns",
+    "device_end_ns", "wait_device_start_ns", "wait_device_end_ns", "stage", "timing_source",
+)  # fmt: skip
+"""What is kept of each, beside its incarnation."""
+
+
+def offer_sampled(part: Part) -> None:
+    """part_sampled: the collectives of the part that the sample has."""
+    [choice] = part.task.given[CHOICE].to_pylist()
+    rows = part.columns("collective", COLUMNS)
+    values = rows.numbers[choice["named"]]
+    kept = np.flatnonzero((values != NULL) & (values // choice["block"] % choice["stride"] == 0))
+    kinds, found = arrow_schema("collective"), {"incarnation": nullable(rows.numbers["incarnation"][kept])}
+    for name in COLUMNS:
+        if name in rows.codes:
+            found[name] = coded_text(rows.codes[name][kept], rows.texts[name])
+        else:
+            found[name] = nullable(rows.numbers[name][kept], kinds.field(name).type)
+    part.offer("part_sampled", pa.table(found))
