@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from .clock_bounds import UNBOUNDED_NS, Ints
+from .clock_part import CHOSEN, GROUP
 from .groups import unfold
-from .partials import Given, Pair, gather
-from .profile import COLLECTIVES
+from .partials import Given, Pair, Partial, gather
 from .run import Run
 from .statements import statement
 
@@ -21,18 +21,18 @@ MAX_OPERATIONS: Final = 4_000
 MAX_ENDS: Final = 500_000
 """Over all hosts, about: with more than a few hundred of them fewer operations of each group are looked at."""
 _ABSENT: Final = -(1 << 62)
-_ALL: Final = 1 << 32
 _CHOSEN: Final = (
     "CREATE OR REPLACE TEMP TABLE _clock_chosen AS SELECT unnest(?::BIGINT[]) AS proc, unnest(?::INTEGER[]) AS host"
 )
-_THRESHOLDS: Final = (
-    "CREATE OR REPLACE TEMP TABLE _clock_group AS "
-    "SELECT unnest(?::VARCHAR[]) AS group_id, unnest(?::BIGINT[]) AS threshold"
+_GROUPS: Final = (
+    "CREATE OR REPLACE TEMP TABLE _clock_group AS SELECT unnest(?::VARCHAR[]) AS group_id, ?::BIGINT AS most"
 )
-
-
-_GIVEN: Final = (Given("clock_chosen", "FROM _clock_chosen"), Given("clock_group", "FROM _clock_group"))
-ENDS: Final = Pair.of_parts("clocks", "ends", "row", ("collective",), given=_GIVEN)
+_GIVEN: Final = (Given(CHOSEN, "FROM _clock_chosen"), Given(GROUP, "FROM _clock_group"))
+ENDS: Final = Pair(
+    "clocks", "ends", (Partial("clocks", "ends_partial", "process", relations=("clock_row",), given=_GIVEN),),
+    has_own=False, views=(("clock_row", statement("clocks", "rows")),),
+)  # fmt: skip
+_KEPT: Final = "groups that tie hosts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,23 +146,31 @@ def read_readings(run: Run) -> dict[str, list[Reading]]:
     return found
 
 
-def read_ends(run: Run, hosts: tuple[Host, ...]) -> Ends:
-    """Starts and ends of a sample of the operations that tie hosts together."""
-    numbers = {host.boot_id: host.number for host in hosts}
-    processes = [_Process(proc, rank, numbers[boot_id], incarnation or 0)
-                 for proc, boot_id, rank, _, _, incarnation in run.rows(statement("clocks", "hosts"))
-                 if boot_id is not None]  # fmt: skip
-    groups = _groups(run, processes)
-    chosen = processes if len(processes) <= ALL_PROCESSES else _few(processes, groups)
-    run.rows(_CHOSEN, [[item.proc for item in chosen], [item.host for item in chosen]])
-    most = min(MAX_OPERATIONS, max(1, MAX_ENDS // len(hosts)))
-    gather(run, (COLLECTIVES,))
-    thresholds = {group: _ALL if num <= most else _ALL * most // num
-                  for group, num in run.rows(statement("clocks", "rows")) if group in groups}  # fmt: skip
-    run.rows(_THRESHOLDS, [list(thresholds), list(thresholds.values())])
-    gather(run, ENDS.partials)
+def partials(run: Run) -> tuple[Partial, ...]:
+    """What `read_ends` gathers, for who reads the run for more than that; nothing where there is one host."""
+    hosts = read_hosts(run)
+    if len(hosts) < 2:
+        return ()
+    if _KEPT not in run.kept:
+        numbers = {host.boot_id: host.number for host in hosts}
+        processes = [_Process(proc, rank, numbers[boot_id], incarnation or 0)
+                     for proc, boot_id, rank, _, _, incarnation in run.rows(statement("clocks", "hosts"))
+                     if boot_id is not None]  # fmt: skip
+        groups = _groups(run, processes)
+        chosen = processes if len(processes) <= ALL_PROCESSES else _few(processes, groups)
+        run.rows(_CHOSEN, [[item.proc for item in chosen], [item.host for item in chosen]])
+        run.rows(_GROUPS, [list(groups), min(MAX_OPERATIONS, max(1, MAX_ENDS // len(hosts)))])
+        run.kept[_KEPT] = _neighbours(groups)
+    return ENDS.partials
+
+
+def read_ends(run: Run) -> Ends:
+    """Starts and ends of a sample of the operations that tie hosts together; there are several hosts."""
+    gather(run, partials(run))
     columns = run.connection.execute(ENDS.merge).fetchnumpy()
-    return Ends({name: _filled(column) for name, column in columns.items()}, _neighbours(groups))
+    neighbours = run.kept[_KEPT]
+    assert isinstance(neighbours, dict)
+    return Ends({name: _filled(column) for name, column in columns.items()}, neighbours)
 
 
 def _filled(column: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Ints:

@@ -79,7 +79,7 @@ def _exact(host: Host) -> HostClock:
 
 def _clocks(run: Run, hosts: tuple[Host, ...]) -> tuple[HostClock, ...]:
     """Outwards from the reference: those that end operations together with a host tied already, then what else ties."""
-    ends, readings = read_ends(run, hosts), read_readings(run)
+    ends, readings = read_ends(run), read_readings(run)
     tied, pending = {0: _exact(hosts[0])}, set(range(1, len(hosts)))
     frontier = deque([0])
     while frontier:

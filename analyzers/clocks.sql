@@ -9,20 +9,19 @@ SELECT group_id, incarnation, any_value(member_starts) AS starts, any_value(memb
 FROM process_group GROUP BY group_id, incarnation ORDER BY group_id, incarnation;
 
 -- name: rows
--- Operations of the chosen processes by group: how many at most on one of them.
-SELECT group_id, max(num) AS num FROM (
-    SELECT c.group_id, c.proc, CAST(sum(c.num_operations) AS BIGINT) AS num FROM partial_profile_collectives c SEMI JOIN _clock_chosen USING (proc) GROUP BY ALL)
-GROUP BY group_id ORDER BY group_id;
+-- Of the chosen processes the rows in groups that tie hosts together: of each group a sample by number, the same on all ranks.
+SELECT c.*, h.host FROM collective c JOIN clock_chosen h USING (proc) JOIN clock_group g ON g.group_id = c.group_id
+QUALIFY c.seq * 2654435761 % 4294967296 < 4294967296 * g.most // count(*) OVER (PARTITION BY c.incarnation, c.proc, c.group_id);
 
 -- name: ends_partial
 -- One row for each operation and host: who was last to start there among those whose start must precede other ends (sources), the first
 -- end among those that must follow them (sinks), and the first end seen where all end together. all_to_all: not every member need depend
 -- on every other. Operations without bytes need no exchange. quality: 2 device time, 1 seen at once (a trace, or a wait that blocked until
--- then), 0 seen late by an unknown time. A sample of each group's operations by number, the same on all ranks.
+-- then), 0 seen late by an unknown time.
 -- A wait of 20 us and more ended because the operation did; a shorter one may have begun when it was long over.
 WITH told AS (
     SELECT hash(c.incarnation, c.group_id, c.seq, c.src, c.dst, c.tag, CASE WHEN c.op IN ('send', 'recv') THEN 'transfer' ELSE c.op END) AS op_key,
-        h.host, c.issued_ns, c.completed_ns, coalesce(c.device_end_ns, c.completed_ns) AS end_ns,
+        c.host, c.issued_ns, c.completed_ns, coalesce(c.device_end_ns, c.completed_ns) AS end_ns,
         c.op IN ('all_reduce', 'all_gather', 'all_gather_into_tensor', 'reduce_scatter', 'reduce_scatter_tensor', 'barrier',
             'all_reduce_coalesced', 'all_gather_coalesced', 'all_gather_into_tensor_coalesced', 'reduce_scatter_coalesced',
             'reduce_scatter_tensor_coalesced') AS is_symmetric,
@@ -31,10 +30,9 @@ WITH told AS (
         is_symmetric OR c.op IN ('all_to_all', 'all_to_all_single') AS ends_together,
         CASE WHEN c.device_end_ns IS NOT NULL AND c.timing_source <> 'trace' THEN 2 WHEN c.timing_source IN ('trace', 'flight_recorder', 'device_event') THEN 1
             WHEN c.timing_source = 'wait' AND c.wait_end_ns - c.wait_begin_ns >= 20000 THEN 1 ELSE 0 END AS quality
-    FROM collective c JOIN clock_chosen h USING (proc) JOIN clock_group g ON g.group_id = c.group_id
+    FROM clock_row c
     WHERE c.completed_ns IS NOT NULL AND c.issued_ns IS NOT NULL AND c.state = 'completed'
-        AND (c.op = 'barrier' OR coalesce(c.bytes_in, 1) + coalesce(c.bytes_out, 1) > 0)
-        AND (c.seq * 2654435761) % 4294967296 < g.threshold)
+        AND (c.op = 'barrier' OR coalesce(c.bytes_in, 1) + coalesce(c.bytes_out, 1) > 0))
 SELECT op_key, host, max(issued_ns) FILTER (WHERE is_source) AS source_ns, min(completed_ns) FILTER (WHERE is_sink) AS sink_ns,
     min(end_ns) FILTER (WHERE ends_together) AS end_ns, max(quality) AS quality
 FROM told GROUP BY op_key, host;

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rankscope.schema.arrow import arrow_schema
+
 from .intervals import Ints
 
 NULL: Final = int(np.iinfo(np.int64).min)
@@ -37,6 +39,17 @@ class Columns:
         """Which rows hold one of `texts` in a text column."""
         chosen = np.array([text in texts for text in self.texts[column]] + [False], np.bool_)
         return chosen[self.codes[column]]
+
+    def taken(self, places: Ints, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Columns `names` of the rows at `places`, of the types of table collective."""
+        kinds, found = arrow_schema("collective"), dict[str, pa.Array]()
+        for name in names:
+            if name in self.codes:
+                found[name] = coded_text(self.codes[name][places], self.texts[name])
+            else:
+                kind = kinds.field(name).type if name in kinds.names else pa.int64()
+                found[name] = nullable(self.numbers[name][places], kind)
+        return found
 
     @cached_property
     def processes(self) -> tuple[Ints, Ints]:

@@ -36,6 +36,11 @@ from .timeline import DEVICE_WINDOW
 
 DEVICE: Final = Pair.of_parts(ANALYZER, "device", "process", ("kernel", "collective"))
 _LIVE: Final = {"operation": COMMUNICATION, "wait": WAIT, "device": COMMUNICATION, "stall": EXPOSED}
+_SEEN: Final = {
+    "operation": ("c.issued_ns", "c.completed_ns"), "wait": ("c.wait_begin_ns", "c.wait_end_ns"),
+    "device": ("c.device_start_ns", "c.device_end_ns"), "stall": ("c.wait_device_start_ns", "c.wait_device_end_ns"),
+}  # fmt: skip
+"""Begin and end of each kind of interval."""
 _LIVE_TABLES: Final = ("collective", "step", "process_group")
 
 
@@ -51,7 +56,7 @@ def exposure(run: Run, coverage: float | None = None) -> Exposure:
 def _exposure(run: Run, coverage: float | None) -> Exposure:
     is_live = bool(run.rows(statement("time", "is_live"))[0][0])
     sample = sampled(run) if is_live else None
-    sql = DEVICE.definition if sample is None else _live_statement(sample)
+    sql = DEVICE.definition if sample is None else _live_statement(run, sample)
     groups, rows = read_groups(run), DEVICE.rows(run) if sample is None else run.rows(sql)
     parts = _live(rows, groups) if is_live else device_parts(rows, groups)
     some = f", {sample.window}, and what was issued in them" if sample and sample.window else ""
@@ -66,9 +71,15 @@ def _exposure(run: Run, coverage: float | None) -> Exposure:
     return found
 
 
-def _live_statement(sample: Sample) -> str:
+def _live_statement(run: Run, sample: Sample) -> str:
     steps = sample.of_steps
-    return statement(ANALYZER, "live").format(table=sample.table, is_chosen=f"{steps.chosen} AND {steps.is_told}")
+    [[has_device]] = run.rows(statement(ANALYZER, "device_times").format(table=sample.table))
+    seen = _SEEN if has_device else {kind: _SEEN[kind] for kind in ("operation", "wait")}
+    begins, ends = zip(*seen.values(), strict=True)
+    return statement(ANALYZER, "live").format(
+        table=sample.table, is_chosen=f"{steps.chosen} AND {steps.is_told}",
+        kinds=", ".join(f"'{kind}'" for kind in seen), begins=", ".join(begins), ends=", ".join(ends),
+    )  # fmt: skip
 
 
 def _live(rows: list[Row], groups: dict[str | None, Group]) -> tuple[Part, ...]:

@@ -34,15 +34,18 @@ SELECT incarnation, rank, device, group_id, op, CAST(sum(communication_ns) AS BI
     CAST(sum(num_pieces) AS BIGINT) AS num_pieces
 FROM partial_exposure_device GROUP BY incarnation, rank, device, group_id, op ORDER BY incarnation, rank, device, group_id, op;
 
+-- name: device_times
+-- Whether any of the operations has times on the device.
+SELECT count(device_end_ns) + count(wait_device_end_ns) > 0 FROM {table};
+
 -- name: live
 -- The same of a live run, inside its counted steps, by what was seen: operations between issue and completion, host-visible waits, operations
 -- on the device, stalls of its stream. Each instant is given to one operation of those at once under way: the one that began first. What lies
 -- in the step that it was issued in is taken whole, of the rest what lies in any counted step. Of a large run the steps of the sample.
 WITH steps AS (SELECT proc, incarnation, step, start_ns, end_ns FROM counted_step WHERE {is_chosen}),
 seen AS (
-    SELECT c.proc, c.incarnation, c.rank, c.step, c.record, c.group_id, c.op, unnest(['operation', 'wait', 'device', 'stall']) AS kind,
-        unnest([c.issued_ns, c.wait_begin_ns, c.device_start_ns, c.wait_device_start_ns]) AS start_ns,
-        unnest([c.completed_ns, c.wait_end_ns, c.device_end_ns, c.wait_device_end_ns]) AS end_ns
+    SELECT c.proc, c.incarnation, c.rank, c.step, c.record, c.group_id, c.op, unnest([{kinds}]) AS kind,
+        unnest([{begins}]) AS start_ns, unnest([{ends}]) AS end_ns
     FROM {table} c
 ), apart AS (
     SELECT proc, incarnation, rank, step, kind, group_id, op, end_ns,

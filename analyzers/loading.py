@@ -21,6 +21,8 @@ from .statements import statement
 
 ANALYZER: Final = "loading"
 STALL: Final = Pair.of_parts(ANALYZER, "stall", "process", ("span", "sample_batch"))
+PAIRS: Final = (STALL,)
+"""What this analyzer asks of the large tables."""
 SLOW_NS: Final = 1_000_000
 """A wait that counts for the saturation (3-metrics: 1 ms)."""
 SERIES_COLUMNS: Final = 30

@@ -77,7 +77,8 @@ class Partial:
 class Pair:
     """A question: statement `<name>_merge` of `<analyzer>.sql` over the tables of `partials`.
 
-    with_: a statement that the merge reads like a table. has_own: the definition is a statement of its own.
+    with_: a statement that the merge reads like a table. has_own: the definition is a statement of its own. views: of a
+    question without one, names and statements of what parts compute as relations.
     """
 
     analyzer: str
@@ -85,6 +86,7 @@ class Pair:
     partials: tuple[Partial, ...]
     with_: str = ""
     has_own: bool = True
+    views: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of_rows(cls, analyzer: str, name: str, tables: tuple[str, ...] = ("collective",)) -> "Pair":
@@ -104,7 +106,8 @@ class Pair:
         if self.has_own:
             return statement(self.analyzer, self.name)
         (partial,) = self.partials
-        tables = {item.name: item.sql for item in partial.given} | {partial.table: partial.statement}
+        given = {item.name: item.sql for item in partial.given}
+        tables = given | dict(self.views) | {partial.table: partial.statement}
         before = ", ".join(f"{name} AS ({sql})" for name, sql in tables.items())
         merge = self.merge
         return f"WITH {before}, {merge[len(_WITH) :]}" if merge.startswith(_WITH) else f"WITH {before} {merge}"

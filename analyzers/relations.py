@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from .clock_part import COLUMNS as CLOCKS
 from .part import Part
 from .sampled_part import COLUMNS as SAMPLED
 
@@ -53,6 +54,12 @@ def _live(part: Part) -> None:
     offer_live(part)
 
 
+def _clock_rows(part: Part) -> None:
+    from .clock_part import offer_clock_rows
+
+    offer_clock_rows(part)
+
+
 def _sampled(part: Part) -> None:
     from .sampled_part import offer_sampled
 
@@ -74,6 +81,7 @@ COLUMNS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
     },
     "part_sampled": {"collective": SAMPLED},
+    "clock_row": {"collective": CLOCKS},
     "part_live": {
         "collective": (
             "proc", "issued_ns", "completed_ns", "wait_begin_ns", "wait_end_ns", "wait_device_start_ns",
@@ -92,6 +100,7 @@ RELATIONS: Final[dict[str, Callable[[Part], None]]] = {
     "part_durations": _durations,
     "part_profile": _profile,
     "part_sampled": _sampled,
+    "clock_row": _clock_rows,
 }
 """By the first of the relations that the function offers."""
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rankscope.schema.measurement import Measurement, Verdict
 
-from . import sampled
+from . import clock_rows, sampled
 from .brief import Brief, brief
 from .checkpoints import Checkpoints, checkpoints
 from .communication import Communication, communication
@@ -109,7 +109,8 @@ def report(run: Run) -> Report:
 
 
 def _report(run: Run) -> Report:
-    gather(run, (*(item for pair in PAIRS for item in pair.partials), *sampled.partials(run)))
+    gather(run, (*(item for pair in PAIRS for item in pair.partials), *sampled.partials(run),
+                 *clock_rows.partials(run)))  # fmt: skip
     quality = coverage(run)
     share = None if quality.coverage.value is None else float(quality.coverage.value)
     short, talk, where = brief(run, share), communication(run, share), phases(run, share)

@@ -5,9 +5,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from rankscope.schema.arrow import arrow_schema
-
-from .columns import NULL, coded_text, nullable
+from .columns import NULL
 from .part import Part
 
 CHOICE: Final = "sample_choice"
@@ -26,10 +24,4 @@ def offer_sampled(part: Part) -> None:
     rows = part.columns("collective", COLUMNS)
     values = rows.numbers[choice["named"]]
     kept = np.flatnonzero((values != NULL) & (values // choice["block"] % choice["stride"] == 0))
-    kinds, found = arrow_schema("collective"), {"incarnation": nullable(rows.numbers["incarnation"][kept])}
-    for name in COLUMNS:
-        if name in rows.codes:
-            found[name] = coded_text(rows.codes[name][kept], rows.texts[name])
-        else:
-            found[name] = nullable(rows.numbers[name][kept], kinds.field(name).type)
-    part.offer("part_sampled", pa.table(found))
+    part.offer("part_sampled", pa.table(rows.taken(kept, ("incarnation", *COLUMNS))))

@@ -57,10 +57,7 @@ def test_merged_partials_equal_the_definition(seed: int, is_one_host: bool, cuts
         align(run)  # makes aligned_ns
         run.kept.clear()
         run.rows("CREATE OR REPLACE TEMP TABLE _clock_chosen AS SELECT proc, rank % 2 AS host FROM process")
-        run.rows(
-            "CREATE OR REPLACE TEMP TABLE _clock_group AS "
-            "SELECT DISTINCT group_id, 3000000000 AS threshold FROM process_group"
-        )
+        run.rows("CREATE OR REPLACE TEMP TABLE _clock_group AS SELECT DISTINCT group_id, 3 AS most FROM process_group")
         expected = {(pair.analyzer, pair.name): run.rows(pair.definition) for pair in PAIRS}
         gather_all(run, PAIRS)
         _check(run, expected)

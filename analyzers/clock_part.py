@@ -1,0 +1,34 @@
+"""The rows of a part that tell of its hosts' clocks: what `rows` of `clocks.sql` defines, over numpy arrays."""
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from .columns import NULL
+from .part import Part
+
+CHOSEN: Final = "clock_chosen"
+"""The small table of the processes that are looked at: proc, host."""
+GROUP: Final = "clock_group"
+"""That of the groups that tie hosts together: group_id, most: operations of each on a process, about."""
+COLUMNS: Final = (
+    "proc", "rank", "group_id", "op", "seq", "src", "dst", "tag", "root", "state", "timing_source", "bytes_in",
+    "bytes_out", "issued_ns", "completed_ns", "wait_begin_ns", "wait_end_ns", "device_end_ns",
+)  # fmt: skip
+_ALL: Final = 1 << 32
+_FACTOR: Final = 2654435761
+
+
+def offer_clock_rows(part: Part) -> None:
+    """clock_row: the rows, with their host."""
+    rows = part.columns("collective", COLUMNS)
+    hosts = dict(zip(*(part.task.given[CHOSEN].column(name).to_pylist() for name in ("proc", "host")), strict=True))
+    most = dict(zip(*(part.task.given[GROUP].column(name).to_pylist() for name in ("group_id", "most")), strict=True))
+    process, pairs = rows.processes
+    host = np.array([hosts.get(proc, -1) for _, proc in pairs.tolist()], np.int64)[process]
+    limit = np.array([most.get(text, 0) for text in rows.texts["group_id"]] + [0], np.int64)[rows.codes["group_id"]]
+    seq, num = rows.numbers["seq"], np.bincount(rows.lanes)[rows.lanes]
+    kept = np.flatnonzero((host >= 0) & (limit > 0) & (seq != NULL) & (seq * _FACTOR % _ALL < _ALL * limit // num))
+    found = rows.taken(kept, ("incarnation", *COLUMNS))
+    part.offer("clock_row", pa.table({**found, "host": pa.array(host[kept], pa.int32())}))
