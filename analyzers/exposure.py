@@ -30,7 +30,7 @@ from .exposure_parts import (
 from .groups import Group, read_groups
 from .partials import Pair
 from .run import Row, Run
-from .sampled import Sample, sampled
+from .sampled import Sample, few_sampled
 from .statements import statement
 from .timeline import DEVICE_WINDOW
 
@@ -55,7 +55,7 @@ def exposure(run: Run, coverage: float | None = None) -> Exposure:
 
 def _exposure(run: Run, coverage: float | None) -> Exposure:
     is_live = bool(run.rows(statement("time", "is_live"))[0][0])
-    sample = sampled(run) if is_live else None
+    sample = few_sampled(run) if is_live else None
     sql = DEVICE.definition if sample is None else _live_statement(run, sample)
     groups, rows = read_groups(run), DEVICE.rows(run) if sample is None else run.rows(sql)
     parts = _live(rows, groups) if is_live else device_parts(rows, groups)
@@ -73,11 +73,11 @@ def _exposure(run: Run, coverage: float | None) -> Exposure:
 
 def _live_statement(run: Run, sample: Sample) -> str:
     steps = sample.of_steps
-    [[has_device]] = run.rows(statement(ANALYZER, "device_times").format(table=sample.table))
+    [[has_device]] = run.rows(statement(ANALYZER, "device_times").format(table=sample.source))
     seen = _SEEN if has_device else {kind: _SEEN[kind] for kind in ("operation", "wait")}
     begins, ends = zip(*seen.values(), strict=True)
     return statement(ANALYZER, "live").format(
-        table=sample.table, is_chosen=f"{steps.chosen} AND {steps.is_told}",
+        table=sample.source, is_chosen=f"{steps.chosen} AND {steps.is_told}",
         kinds=", ".join(f"'{kind}'" for kind in seen), begins=", ".join(begins), ends=", ".join(ends),
     )  # fmt: skip
 

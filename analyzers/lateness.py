@@ -19,8 +19,7 @@ Ends known by poll are only upper bounds: there an operation counts as over when
 delay between the buckets of one backward pass is still seen. Stages of a pipeline are not meant to arrive together:
 between them lateness is only inherited. It cannot see: operations of which a member left no row, and on accelerators
 those of which only the launch is known. What comes out has a row per step and rank. Of a large run blocks of steps are
-taken (`sampled`), which `stride` tells; where a step has more than half a million rows, too few steps are left for a
-verdict.
+taken (`sampled`), of giant steps the operations of some groups (`focus`).
 """
 
 from dataclasses import dataclass
@@ -30,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .clocks import Alignment, align
+from .focus import Focus, focus
 from .lateness_waits import COLUMNS as WAITING
 from .lateness_waits import waits
 from .run import Row, Run
-from .sampled import sampled
 from .statements import statement
 
 ANALYZER: Final = "lateness"
@@ -67,7 +66,8 @@ class Lateness:
     """Arrays by (step, rank), in ns: own and inherited lateness, wait, blame. duration_ns: median over ranks, by step.
 
     is_known: the rank has compared operations in the step (else all four are 0). num_matched of num_operations could
-    be compared. error_ns: of the difference of two hosts' clocks, the largest; None where nothing is known of it.
+    be compared. compared: what was. error_ns: of the difference of two hosts' clocks, the largest; None where
+    nothing is known of it.
     """
 
     ranks: tuple[int, ...]
@@ -81,7 +81,7 @@ class Lateness:
     inheritance: tuple[Inheritance, ...]
     num_matched: int
     num_operations: int
-    stride: int
+    compared: Focus
     error_ns: int | None
 
     @property
@@ -108,10 +108,11 @@ def common_clock(clocks: Alignment, time: str) -> dict[str, str]:
 
 def _lateness(run: Run) -> Lateness:
     clocks = align(run)
-    sample = sampled(run)
+    compared = focus(run)
+    sample = compared.sample
     error = _error(clocks)
     words = {
-        "source": sample.table,
+        "source": sample.source,
         "is_chosen": sample.of_steps.chosen,
         "is_told": sample.of_steps.is_told,
         "error_ns": error or 0,
@@ -128,7 +129,7 @@ def _lateness(run: Run) -> Lateness:
     ((num_matched, num_operations),) = run.rows(statement(ANALYZER, "matched"))
     sources = tuple(Inheritance(*row) for row in run.rows(statement(ANALYZER, "inheritance")))
     rows = run.rows(statement(ANALYZER, "by_step"))
-    return _as_arrays(rows, sources, (num_matched, num_operations), sample.stride, error)
+    return _as_arrays(rows, sources, (num_matched, num_operations), compared, error)
 
 
 def _charge(run: Run) -> None:
@@ -163,7 +164,7 @@ def _error(clocks: Alignment) -> int | None:
 
 
 def _as_arrays(
-    rows: list[Row], sources: tuple[Inheritance, ...], matched: tuple[int, int], stride: int, error_ns: int | None
+    rows: list[Row], sources: tuple[Inheritance, ...], matched: tuple[int, int], compared: Focus, error_ns: int | None
 ) -> Lateness:
     table = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
     ranks = np.unique(table[:, 2])
@@ -181,7 +182,7 @@ def _as_arrays(
     own, inherited, wait, blame = parts
     return Lateness(
         tuple(map(int, ranks)), tuple(Step(int(incarnation), int(step)) for incarnation, step in steps), durations,
-        own, inherited, wait, blame, is_known, sources, *matched, stride, error_ns,
+        own, inherited, wait, blame, is_known, sources, *matched, compared, error_ns,
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ class RunFile:
     """One usable file. incarnation is None for entities; k as in `schema.paths`; num_rows 0 for streams (not known
     yet).
 
-    replaces: the k of the files that it stands for.
+    replaces: the k of the files that it stands for. procs: the least and the highest process of collectives, if told.
     """
 
     path: str
@@ -52,6 +52,7 @@ class RunFile:
     num_bytes: int = 0
     columns: frozenset[str] = frozenset()
     replaces: frozenset[str] = frozenset()
+    procs: tuple[int, int] | None = None
 
     @property
     def partition(self) -> tuple[int | None, str]:
@@ -185,7 +186,18 @@ def _read_footer(place: Place, item: RunFile) -> RunFile | Fault:
         return Fault(relative, f"foreign: it does not say that it holds table {item.table}")
     check_ontology(relative, stored.get("rankscope.ontology", ""))
     replaces = frozenset(filter(None, stored.get(REPLACES, "").split(",")))
-    return replace(item, num_rows=footer.num_rows, columns=columns, replaces=replaces)
+    procs = _processes(footer) if item.table == "collective" else None
+    return replace(item, num_rows=footer.num_rows, columns=columns, replaces=replaces, procs=procs)
+
+
+def _processes(footer: pq.FileMetaData) -> tuple[int, int] | None:
+    if "proc" not in footer.schema.names:
+        return None
+    leaf = footer.schema.names.index("proc")
+    told = [footer.row_group(number).column(leaf).statistics for number in range(footer.num_row_groups)]
+    if not told or not all(item is not None and item.has_min_max for item in told):
+        return None
+    return min(item.min for item in told), max(item.max for item in told)
 
 
 _known_columns: Final[dict[tuple[str, ...], frozenset[str]]] = {}

@@ -19,7 +19,7 @@ from typing import Final
 
 from .clocks import align
 from .run import Row, Run
-from .sampled import Sample, sampled
+from .sampled import Sample, few_sampled
 from .statements import statement
 
 ANALYZER: Final = "collectives"
@@ -76,7 +76,7 @@ class Matching:
         self.run.rows(f"CREATE OR REPLACE TEMP TABLE _operation AS {sql}")
 
     def _member(self) -> str:
-        sql = self._told(statement(ANALYZER, "member")).replace("FROM collective c", f"FROM {self.sample.table} c")
+        sql = self._told(statement(ANALYZER, "member")).replace("FROM collective c", f"FROM {self.sample.source} c")
         return sql if self.sample.stride == 1 else f"{sql} QUALIFY {self.sample.is_told}"
 
     def _told(self, sql: str) -> str:
@@ -100,7 +100,7 @@ def _matched(run: Run) -> Matching:
     known = run.kept.get(_KEPT)
     if isinstance(known, Matching):
         return known
-    sample = sampled(run)
+    sample = few_sampled(run)
     [[is_polled]] = run.rows(f"SELECT EXISTS (FROM {sample.table} WHERE timing_source = 'poll')")
     found = Matching(run, sample, _clock_error_ns(run), is_polled)
     found.make_tables()

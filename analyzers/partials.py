@@ -50,7 +50,7 @@ class Partial:
     """The first half: statement `name` of `<analyzer>.sql`. tables: the large ones it reads.
 
     relations: those of `relations.RELATIONS` that it reads; instead: one of them that stands for table collective.
-    given: small tables of the run that it reads.
+    given: small tables of the run that it reads; only: one of them whose processes have all rows that it needs.
     """
 
     analyzer: str
@@ -60,6 +60,7 @@ class Partial:
     relations: tuple[str, ...] = ()
     instead: str = ""
     given: tuple[Given, ...] = ()
+    only: str = ""
 
     @property
     def table(self) -> str:

@@ -6,6 +6,7 @@ sequence numbers for those that match operations. A run of one part is read thro
 opened anew, no process started.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -96,19 +97,34 @@ def _nodes(run: "Run", partials: "tuple[Partial, ...]") -> dict[str, int]:
     """Rows of the large tables by node; a node with rows of small ones only has 0."""
     tables = {table for item in partials for table in item.tables}
     found: dict[str, int] = defaultdict(int)
-    for item in run.listing.sealed:
-        if item.table in tables:
-            found[item.node] += item.num_rows
+    for item in _files(run, partials, tables):
+        found[item.node] += item.num_rows
     for table in tables & set(run.unsealed.facts):
         for (_, node), rows in run.unsealed.facts[table].items():
             found[node] += rows.num_rows
     return dict(found)
 
 
+def _files(run: "Run", partials: "tuple[Partial, ...]", tables: set[str]) -> list[RunFile]:
+    """The sealed files that partials need: those that may hold one of the processes, where that is all they need."""
+    files = [item for item in run.listing.sealed if item.table in tables]
+    [only, *others] = {item.only for item in partials}
+    if others or not only:
+        return files
+    given = {item.name: item.sql for partial in partials for item in partial.given}
+    procs = sorted(row[0] for row in run.rows(given[only]))
+    return [item for item in files if item.procs is None or _has_any(procs, *item.procs)]
+
+
+def _has_any(values: list[int], least: int, most: int) -> bool:
+    """One of `values`, sorted, lies in these bounds."""
+    return bisect_left(values, least) < bisect_right(values, most)
+
+
 def _task(run: "Run", partials: "tuple[Partial, ...]", nodes: list[str]) -> Task:
     chosen = set(nodes)
     tables = {*_ALWAYS, *(table for item in partials for table in item.tables)}
-    sealed = tuple(item for item in run.listing.sealed if item.table in tables and item.node in chosen)
+    sealed = tuple(item for item in _files(run, partials, tables) if item.node in chosen)
     facts = {
         table: {key: rows for key, rows in parts.items() if key[1] in chosen}
         for table, parts in run.unsealed.facts.items() if table in tables

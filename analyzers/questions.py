@@ -145,7 +145,7 @@ where single steps have more than a few hundred thousand rows."""
 
 FINDINGS: Final[tuple[Question[Finding], ...]] = (
     Question("hang", hang, ("collective.unfinished",), ("collective", "process")),
-    Question("stragglers", _stragglers, ("straggler.",), ("collective", "step"), MANY_ROWS),
+    Question("stragglers", _stragglers, ("straggler.",), ("collective", "step")),
     Question("what_if", _what_if, ("straggler.",), ("collective", "span", "step")),
     Question(
         "collectives", collectives, ("collective.", "network.", "placement."), ("collective", "process"), MANY_ROWS

@@ -12,13 +12,18 @@ from .run import Run
 from .sampled_part import CHOICE
 
 MAX_ROWS: Final = 2_500_000
-"""Rows of collectives that are compared; more cost time (5 us each) without making a finding surer."""
+"""Rows of collectives that are taken; more cost time (5 us each) without making a finding surer."""
+FEW_ROWS: Final = 1_000_000
+"""Enough of them where only their distribution is asked for."""
 MIN_BLOCKS: Final = 8
 """Blocks that are read however many rows they have, up to MOST_ROWS: a rank is called late by 20 steps or more."""
-MOST_ROWS: Final = 16_000_000
-"""Beyond these fewer blocks are read, down to one."""
+MOST_ROWS: Final = 5_000_000
+"""Where so many blocks have more rows, they are too few for that (`focus`): about MAX_ROWS are read, one block at
+least."""
 BLOCK: Final = 4
 """Steps in a row that are read together where not all are."""
+SHORT_BLOCK: Final = 2
+"""The same where only a few steps are read at all."""
 NUMBERS: Final = 64
 """The same of sequence numbers, in a run without steps."""
 _CHOICE: Final = Given(CHOICE, "FROM _sample_choice")
@@ -28,15 +33,19 @@ ROWS: Final = Partial("sampled", "rows", relations=("part_sampled",), given=(_CH
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """table: the collectives that are taken. stride: one block in how many is taken; 1: every row is.
+    """table: has the collectives that are taken. stride: one block in how many is taken, from the one numbered `first`;
+    1: every row is.
 
     column: blocks are of so many consecutive values of it: steps, or sequence numbers in a run that has no steps.
+    is_short: the steps are too few to say who is late again and again.
     """
 
     table: str
     stride: int
     column: str
     block: int
+    first: int = 0
+    is_short: bool = False
 
     @property
     def is_told(self) -> str:
@@ -45,13 +54,18 @@ class Sample:
 
     @property
     def chosen(self) -> str:
-        """The condition on the rows of table collective that `table` has."""
-        return "true" if self.stride == 1 else f"({self.column} // {self.block}) % {self.stride} = 0"
+        """The condition on the rows of table collective that are taken."""
+        return "true" if self.stride == 1 else f"({self.column} // {self.block}) % {self.stride} = {self.first}"
+
+    @property
+    def source(self) -> str:
+        """What a statement reads them from."""
+        return self.table if self.stride == 1 else f"(FROM {self.table} WHERE {self.chosen})"
 
     @property
     def of_steps(self) -> "Sample":
         """The same for conditions on table step; in a run that has no steps it does not matter what they say."""
-        return replace(self, column="step", block=BLOCK)
+        return self if self.column == "step" else replace(self, column="step", block=BLOCK)
 
     @property
     def window(self) -> str:
@@ -62,44 +76,68 @@ class Sample:
 
 def num_sampled(run: Run) -> int:
     """About how many rows the sample has: more than a few MAX_ROWS only where single steps have very many."""
-    return run.size("collective").num_rows // _stride(run)
+    return run.size("collective").num_rows // _choice(run).stride
 
 
 def sampled(run: Run) -> Sample:
     """The sample of `run`, read once for each reading of the run: its rows stay in the connection."""
     gather(run, partials(run))
-    return _chosen(run)
+    return _choice(run)
+
+
+def few_sampled(run: Run) -> Sample:
+    """Some of the blocks of the sample, about FEW_ROWS; of a run that is taken whole, everything."""
+    whole = sampled(run)
+    if whole.stride == 1 or whole.is_short:
+        return whole
+    times = max(1, run.size("collective").num_rows // whole.stride // FEW_ROWS)
+    return replace(whole, stride=whole.stride * times, first=whole.first + whole.stride * (times // 2))
 
 
 def partials(run: Run) -> tuple[Partial, ...]:
     """What `sampled` gathers, for who reads the run for more than that."""
-    found = _chosen(run)
+    found = _choice(run)
     if found.stride == 1:
         return ()
-    run.rows(f"CREATE OR REPLACE TEMP TABLE _sample_choice AS "
-             f"SELECT '{found.column}' AS named, {found.block} AS block, {found.stride} AS stride")  # fmt: skip
+    leave_choice(run, "_sample_choice", found)
     return (ROWS,)
 
 
-def _chosen(run: Run) -> Sample:
-    stride = _stride(run)
-    column, block = ("step", BLOCK) if run.size("step").num_rows else ("seq", NUMBERS)
-    return Sample("collective" if stride == 1 else ROWS.table, stride, column, block)
+def leave_choice(run: Run, name: str, sample: Sample) -> None:
+    """Make the small table that tells a part which rows to take."""
+    run.rows(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT '{sample.column}' AS named, {sample.block} AS block, "
+             f"{sample.stride} AS stride, {sample.first} AS first")  # fmt: skip
 
 
-def _stride(run: Run) -> int:
-    known = run.kept.get("stride of the sample")
-    if not isinstance(known, int):
-        known = run.kept["stride of the sample"] = _fitting_stride(run)
+def _choice(run: Run) -> Sample:
+    known = run.kept.get("sample")
+    if not isinstance(known, Sample):
+        known = run.kept["sample"] = _chosen(run)
     return known
 
 
-def _fitting_stride(run: Run) -> int:
+def _chosen(run: Run) -> Sample:
     num_rows = run.size("collective").num_rows
-    if num_rows <= MAX_ROWS:
-        return 1
+    wanted = -(-num_rows // MAX_ROWS)
     if not run.size("step").num_rows:
-        return -(-num_rows // MAX_ROWS)
-    ((num_steps,),) = run.rows("SELECT count(*) FROM (SELECT DISTINCT incarnation, step FROM step)")
-    enough = max(1, (-(-int(num_steps) // BLOCK) - 1) // (MIN_BLOCKS - 1))
-    return max(min(-(-num_rows // MAX_ROWS), enough), -(-num_rows // MOST_ROWS))
+        return Sample("collective" if wanted <= 1 else ROWS.table, max(1, wanted), "seq", NUMBERS)
+    if wanted <= 1:
+        return Sample("collective", 1, "step", BLOCK)
+    num_steps = most_steps(run)
+    enough = stride_of_blocks(num_steps, BLOCK, MIN_BLOCKS)
+    if num_rows // min(wanted, enough) <= MOST_ROWS:
+        stride = min(wanted, enough)
+        return Sample("collective" if stride == 1 else ROWS.table, stride, "step", BLOCK, stride // 2)
+    stride = max(1, min(wanted, num_steps // SHORT_BLOCK))
+    return Sample("collective" if stride == 1 else ROWS.table, stride, "step", SHORT_BLOCK, stride // 2, is_short=True)
+
+
+def most_steps(run: Run) -> int:
+    """Steps of the incarnation that has most."""
+    [[found]] = run.rows("SELECT max(num) FROM (SELECT count(DISTINCT step) AS num FROM step GROUP BY incarnation)")
+    return int(found or 0)
+
+
+def stride_of_blocks(num_steps: int, block: int, least: int) -> int:
+    """One block in how many leaves `least` of them, or a few more."""
+    return max(1, -(-num_steps // block) // least)

@@ -9,7 +9,12 @@ from .columns import NULL
 from .part import Part
 
 CHOICE: Final = "sample_choice"
-"""The small table that says which: one row. named: step or seq; block, stride: one block of how many in how many."""
+"""The small table that says which: one row. named: step or seq; block, stride, first: of blocks of so many one in
+`stride`, from the one numbered `first`."""
+GROUPS: Final = "sample_group"
+"""Of which groups, where not of all: group_id."""
+PROCESSES: Final = "sample_process"
+"""The processes that have rows of these: proc."""
 COLUMNS: Final = (
     "proc", "rank", "record", "step", "group_id", "op", "seq", "src", "dst", "tag", "root", "bytes_in",
     "bytes_out", "issued_ns", "returned_ns", "wait_begin_ns", "wait_end_ns", "completed_ns", "device_start_ns",
@@ -23,5 +28,8 @@ def offer_sampled(part: Part) -> None:
     [choice] = part.task.given[CHOICE].to_pylist()
     rows = part.columns("collective", COLUMNS)
     values = rows.numbers[choice["named"]]
-    kept = np.flatnonzero((values != NULL) & (values // choice["block"] % choice["stride"] == 0))
+    is_chosen = (values != NULL) & (values // choice["block"] % choice["stride"] == choice["first"])
+    if GROUPS in part.task.given:
+        is_chosen &= rows.is_any("group_id", part.task.given[GROUPS].column("group_id").to_pylist())
+    kept = np.flatnonzero(is_chosen)
     part.offer("part_sampled", pa.table(rows.taken(kept, ("incarnation", *COLUMNS))))

@@ -28,7 +28,6 @@ from .late_ranks import BETWEEN, CHRONICALLY, MIN_STEPS, ONCE, SINCE, Finding, e
 from .lateness import ANALYZER as LATENESS
 from .lateness import Ints, Lateness, Step, lateness
 from .run import Run
-from .sampled import sampled
 from .statements import statement
 
 ANALYZER: Final = "stragglers"
@@ -37,6 +36,9 @@ MAX_ALONE: Final = 4
 """Ranks late together without a common place that are looked into one by one."""
 _TABLES: Final = ("collective", "step", "process", "process_group")
 _ALONE: Final = "one rank alone has nobody to be late to"
+_NOT_SURE: Final = (
+    "the ranks that waited least are not the ones that come late; in steps of so many operations no others are compared"
+)
 _STATEMENT: Final = "rankscope.analyzers.lateness.lateness"
 
 
@@ -105,6 +107,8 @@ def _stragglers(run: Run, coverage: float | None) -> Stragglers:
     told, cost = (_evidence(run, late, coverage, name) for name in (LATENESS, LATE_RANKS))
     reason = _too_little(run, late)
     named = () if reason else tuple(_named(run, late, coverage))
+    if late.compared.suspects is not None and not (named and _are_suspects(late, named)):
+        reason, named = reason or _NOT_SURE, ()
     uneven = None if reason or named else imbalance(run, late) or _by_computation(run, late)
     verdicts = tuple(item.verdict for item in named)
     if not verdicts and not reason:
@@ -129,6 +133,10 @@ def _too_little(run: Run, late: Lateness) -> str:
     return ""
 
 
+def _are_suspects(late: Lateness, named: tuple[Straggler, ...]) -> bool:
+    return {rank for item in named for rank in item.verdict.ranks} <= set(late.compared.suspects or ())
+
+
 def _why_no_operation(run: Run) -> str:
     [[num_ranks, num_steps]] = run.rows(statement(ANALYZER, "extent"))
     if num_ranks == 1:
@@ -141,11 +149,11 @@ def _why_no_operation(run: Run) -> str:
 def _evidence(run: Run, late: Lateness, coverage: float | None, analyzer: str) -> Evidence:
     matched = late.num_matched / late.num_operations if late.num_operations else None
     known = [share for share in (coverage, matched) if share is not None]
-    window = sampled(run).window
+    compared = f"{late.num_matched:,} of {late.num_operations:,} operations compared"
     return Evidence(  # the values come from several temporary tables, so the function is the statement
         run, analyzer, _STATEMENT, _TABLES, min(known, default=None), window="counted steps",
         left_out="the first step, warm-up, checkpoint and eval steps; operations of which a member left no begin",
-        caveats=(f"{late.num_matched:,} of {late.num_operations:,} operations compared", *filter(None, [window])),
+        caveats=(compared, *filter(None, [late.compared.window])),
         clock_error_ns=late.error_ns,
     )  # fmt: skip
 

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankscope.analyzers.focus import Focus
 from rankscope.analyzers.late_ranks import BETWEEN, CHRONICALLY, ONCE, SINCE, late_ranks, wilson
 from rankscope.analyzers.lateness import Lateness, Step
+from rankscope.analyzers.sampled import Sample
 
 MS = 1_000_000
 STEP_MS = 100
@@ -19,8 +21,8 @@ def made(own_ms: np.ndarray, error_ns: int | None = 0, inherited_ms: np.ndarray 
     inherited = zero if inherited_ms is None else (inherited_ms * MS).astype(np.int64)
     return Lateness(
         tuple(range(num_ranks)), tuple(Step(0, step) for step in range(1, num_steps + 1)),
-        np.full(num_steps, STEP_MS * MS), own, inherited, zero, zero, np.ones(own.shape, np.bool_), (), 10, 10, 1,
-        error_ns,
+        np.full(num_steps, STEP_MS * MS), own, inherited, zero, zero, np.ones(own.shape, np.bool_), (), 10, 10,
+        Focus(Sample("collective", 1, "step", 4)), error_ns,
     )  # fmt: skip
 
 

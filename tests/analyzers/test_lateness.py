@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grid_run import grid
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from run_builder import MS, WORLD, RunBuilder, healthy_run, proc_of
@@ -13,8 +14,6 @@ from run_builder import MS, WORLD, RunBuilder, healthy_run, proc_of
 from rankscope.analyzers import sampled
 from rankscope.analyzers.lateness import Lateness, lateness
 from rankscope.analyzers.run import Run
-
-TENSOR, DATA = ("tensor-0", "tensor-1"), ("data-0", "data-1")
 
 
 def read(path: Path) -> Lateness:
@@ -32,35 +31,7 @@ def test_a_healthy_run_by_hand(tmp_path: Path) -> None:
     assert in_ms(found.own_ns) == [[0, 20]] * 5 and in_ms(found.wait_ns) == [[20, 0]] * 5
     assert in_ms(found.blame_ns) == [[0, 20]] * 5 and not found.inherited_ns.any()
     assert found.duration_ns.tolist() == [100 * MS] * 4 + [300 * MS]
-    assert (found.num_matched, found.num_operations, found.stride, found.error_ns) == (5, 5, 1, 0)
-
-
-def grid(root: Path, late: int = 0, num_steps: int = 4, shuffle: random.Random | None = None) -> Path:
-    """2 x 2 ranks: 0, 1 and 2, 3 share tensors, 0, 2 and 1, 3 data. In each step one rank takes 30 ms longer for the
-    first of two operations on tensors; then all work 20 ms and average their gradients.
-    """
-    build = RunBuilder(root, world_size=4)
-    for number in (0, 1):
-        build.group(TENSOR[number], [2 * number, 2 * number + 1], "tp")
-        build.add("process_group", group_id=DATA[number], incarnation=0, member_starts=[number], member_strides=[2],
-                  member_counts=[2], size=2, backend="gloo", mesh_dimension="dp")  # fmt: skip
-    for step in range(num_steps):
-        start = 200 * step
-        team, peers = late // 2, late % 2
-        for rank in range(4):
-            begin = start + 10 + (30 if rank == late else 0)
-            end = start + (42 if rank // 2 == team else 12)
-            build.collective(rank, 2 * step, begin, (begin, end), end, group_id=TENSOR[rank // 2], step=step)
-            second = end + 10
-            build.collective(rank, 2 * step + 1, second, (second, second + 2), second + 2,
-                             group_id=TENSOR[rank // 2], step=step)  # fmt: skip
-            third = second + 22
-            both = start + 42 + 10 + 22 + 2
-            build.collective(rank, step, third, (third, both), both, group_id=DATA[rank % 2], step=step)
-            build.step(rank, step, start, start + 200)
-        assert peers in (0, 1)
-    build.entities()
-    return build.seal(shuffle=shuffle)
+    assert (found.num_matched, found.num_operations, found.compared.window, found.error_ns) == (5, 5, "", 0)
 
 
 @pytest.mark.parametrize("late", [0, 1, 2, 3])
@@ -252,11 +223,11 @@ def test_of_a_large_run_blocks_of_steps_are_read(tmp_path: Path, monkeypatch: py
     path = grid(tmp_path / "run", num_steps=100)
     monkeypatch.setattr(sampled, "MAX_ROWS", 400)
     found = read(path)  # of 1,200
-    assert found.stride == 3 and [item.step for item in found.steps] == [
-        step for step in range(1, 100) if step // 4 % 3 == 0 and step % 4
+    assert found.compared.sample.stride == 3 and [item.step for item in found.steps] == [
+        step for step in range(1, 100) if step // 4 % 3 == 1 and step % 4
     ]
     monkeypatch.setattr(sampled, "MAX_ROWS", 100)
-    assert read(path).stride == 3  # fewer steps would not do
+    assert read(path).compared.sample.stride == 3  # fewer steps would not do
     assert in_ms(found.own_ns) == [[30, 0, 0, 0]] * len(found.steps)
     assert in_ms(found.inherited_ns) == [[0, 30, 0, 0]] * len(found.steps)
 

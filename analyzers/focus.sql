@@ -1,0 +1,2 @@
+-- name: rows
+SELECT * FROM part_sampled;
