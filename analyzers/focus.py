@@ -57,6 +57,12 @@ def focus(run: Run) -> Focus:
     return known
 
 
+def forget(run: Run, compared: Focus) -> None:
+    """Give back the memory of rows that were read for this alone, once they have been used."""
+    if compared.suspects is not None:
+        run.rows(f"DROP TABLE {ROWS.table}")
+
+
 def _focused(run: Run) -> Focus | None:
     """None where no rank stands out, or none whose groups can be read."""
     stride = stride_of_blocks(most_steps(run), BLOCK, MIN_BLOCKS)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .clocks import Alignment, align
-from .focus import Focus, focus
+from .focus import Focus, focus, forget
 from .lateness_waits import COLUMNS as WAITING
 from .lateness_waits import waits
 from .run import Row, Run
@@ -42,7 +42,7 @@ MAX_PASSES: Final = 6
 """How often blame is handed on: a chain of as many kinds of groups."""
 _BEGIN: Final = "coalesce(c.device_start_ns, c.issued_ns)"
 _BEFORE: Final = ("steps", "rows", "operations", "arrivals", "last", "waiting")
-_AFTER: Final = ("waits", "shares", "edges", "blame")
+_AFTER: Final = ("shares", "edges", "blame")
 Ints = NDArray[np.int64]
 
 
@@ -91,8 +91,12 @@ class Lateness:
 
 
 def lateness(run: Run) -> Lateness:
-    """The lateness of each rank of `run` in its counted steps. Leaves temporary tables _late_* for `causes`."""
-    return run.anew(lambda: _lateness(run))
+    """The lateness of each rank of `run` in its counted steps. Leaves temporary tables _late_* for `causes`.
+
+    Computed once for each reading of the run.
+    """
+    known = run.kept.get(ANALYZER)
+    return known if isinstance(known, Lateness) else run.anew(lambda: _lateness(run))
 
 
 def common_clock(clocks: Alignment, time: str) -> dict[str, str]:
@@ -121,15 +125,20 @@ def _lateness(run: Run) -> Lateness:
     }
     for name in _BEFORE:
         run.rows(statement(ANALYZER, name).format(**words))
+        if name == "rows":
+            forget(run, compared)
     run.attempt(lambda: _charge(run))
+    run.rows(statement(ANALYZER, "waits"))
+    run.rows("DROP TABLE IF EXISTS _late_waiting; DROP TABLE IF EXISTS _late_charged")
     for name in _AFTER:
         run.rows(statement(ANALYZER, name).format(**words))
-    run.rows("DROP TABLE IF EXISTS _late_waiting; DROP TABLE IF EXISTS _late_charged")
     _hand_on(run)
     ((num_matched, num_operations),) = run.rows(statement(ANALYZER, "matched"))
     sources = tuple(Inheritance(*row) for row in run.rows(statement(ANALYZER, "inheritance")))
     rows = run.rows(statement(ANALYZER, "by_step"))
-    return _as_arrays(rows, sources, (num_matched, num_operations), compared, error)
+    found = _as_arrays(rows, sources, (num_matched, num_operations), compared, error)
+    run.kept[ANALYZER] = found
+    return found
 
 
 def _charge(run: Run) -> None:
