@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from .engines import run_tasks
 from .parts import Task, plan
-from .statements import statement
+from .statements import statement, whole
 
 if TYPE_CHECKING:
     from .run import Row, Run
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 Split = Literal["row", "process", "operation"]
 """What a part must hold whole: nothing, all rows of a process, or all rows of an operation that the part has."""
 _KEPT: Final = "partials"
-_WITH: Final = "WITH "
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +105,8 @@ class Pair:
         """The statement over the run's views that gives the same rows."""
         if self.has_own:
             return statement(self.analyzer, self.name)
-        (partial,) = self.partials
-        given = {item.name: item.sql for item in partial.given}
-        tables = given | dict(self.views) | {partial.table: partial.statement}
-        before = ", ".join(f"{name} AS ({sql})" for name, sql in tables.items())
-        merge = self.merge
-        return f"WITH {before}, {merge[len(_WITH) :]}" if merge.startswith(_WITH) else f"WITH {before} {merge}"
+        given = {item.name: item.sql for partial in self.partials for item in partial.given}
+        return whole(self.analyzer, self.name, given | dict(self.views))
 
     def rows(self, run: "Run") -> "list[Row]":
         """The answer of `run`. Raises what `Run.rows` does."""

@@ -19,7 +19,7 @@ from .exposure_parts import CAVEAT, DEVICE_TABLES, Exposure, device_parts, measu
 from .groups import groups_of
 from .intervals import Ints, union
 from .small_run import NotSmall, SmallEvidence, SmallRun, coverage_of, numbers_of, open_small, words_of
-from .statements import statement
+from .statements import statement, whole
 from .timeline import ANALYZER, DEVICE_WINDOW, Times, device_timelines, suspects_of
 from .trace_time import CLASSES, COMMUNICATION, COMPUTE, COPY, OTHER, DeviceActivities, names_of
 
@@ -119,7 +119,7 @@ def _parts(found: _Activities) -> tuple[int, ...]:
 
 
 def _exposure(run: SmallRun, found: list[_Activities], coverage: float | None) -> Exposure:
-    told = SmallEvidence(run, EXPOSURE, statement(EXPOSURE, "device"), DEVICE_TABLES, coverage, DEVICE_WINDOW,
+    told = SmallEvidence(run, EXPOSURE, whole(EXPOSURE, "device"), DEVICE_TABLES, coverage, DEVICE_WINDOW,
                          caveats=(CAVEAT,))  # fmt: skip
     issued = _issued(run)
     rows = [(*item.device, *row) for item in found for row in _shares(item, issued)]

@@ -6,11 +6,24 @@ from typing import Final
 from rankscope.schema.beside import text_beside
 
 _MARK: Final = "-- name: "
+_WITH: Final = "WITH "
 
 
 def statement(analyzer: str, name: str) -> str:
     """The statement `name` of `<analyzer>.sql`. Raises KeyError."""
     return _statements(analyzer)[name]
+
+
+def whole(analyzer: str, name: str, before: dict[str, str] | None = None) -> str:
+    """The definition of a question of statements `<name>_partial` and `<name>_merge`: the merge over what one part, the
+    whole run, contributes. before: what the partial reads, by name.
+    """
+    tables = (before or {}) | {f"partial_{analyzer}_{name}": statement(analyzer, f"{name}_partial")}
+    merge = statement(analyzer, f"{name}_merge")
+    parts = [f"{table} AS ({sql})" for table, sql in tables.items()]
+    if merge.startswith(_WITH):
+        return f"{_WITH}{', '.join(parts)}, {merge.removeprefix(_WITH)}"
+    return f"{_WITH}{', '.join(parts)} {merge}"
 
 
 def derived_views() -> list[str]:
