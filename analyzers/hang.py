@@ -131,8 +131,12 @@ def hang(
     run: Run, coverage: float | None = None, *, patience_ns: int = PATIENCE_NS, now_ns: dict[str, int] | None = None
 ) -> Hang:
     """Who is missing. now_ns: the present moment by boot id, where the analysis runs on a host of the run."""
+    return run.anew(lambda: _hang(run, coverage, patience_ns, now_ns or {}))
+
+
+def _hang(run: Run, coverage: float | None, patience_ns: int, now_ns: dict[str, int]) -> Hang:
     record = _record(run)
-    everything = _unfinished(run, now_ns or {}, is_imported=record.is_imported)
+    everything = _unfinished(run, now_ns, is_imported=record.is_imported)
     failed = {_operation(item) for item in everything if item.has_failed}  # who has not heard of it waits in it, too
     old = [
         item

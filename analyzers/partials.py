@@ -130,13 +130,18 @@ def gather(run: "Run", partials: Sequence[Partial]) -> None:
 
     Raises UnreadableFile.
     """
-    known = run.kept.setdefault(_KEPT, set())
-    assert isinstance(known, set)
-    missing = tuple(dict.fromkeys(item for item in partials if item.table not in known))
+    missing = tuple(dict.fromkeys(item for item in partials if item.table not in _known(run)))
     if missing:
         gather(run, [first for item in missing for given in item.given for first in given.after])
         run.attempt(lambda: _gather(run, missing))
-        run.kept.setdefault(_KEPT, known).update(item.table for item in missing)  # type: ignore[attr-defined]
+        _known(run).update(item.table for item in missing)
+
+
+def _known(run: "Run") -> set[str]:
+    """The tables that are there; none once the run was read anew."""
+    known = run.kept.setdefault(_KEPT, set())
+    assert isinstance(known, set)
+    return known
 
 
 def fill(run: "Run", tasks: list[Task]) -> None:

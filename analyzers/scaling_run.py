@@ -109,6 +109,10 @@ def mean_parts_ns(runs: Sequence[ScalingRun]) -> dict[str, float]:
 
 def scaling_run(run: Run, *, has_series: bool = False) -> ScalingRun:
     """What a scaling series needs of `run`; with `has_series` also how its parts vary, which reads rows once more."""
+    return run.anew(lambda: _scaling_run(run, has_series))
+
+
+def _scaling_run(run: Run, has_series: bool) -> ScalingRun:
     share = coverage(run).coverage.value
     about = brief(run).about
     hosts: dict[str, set[int]] = {}

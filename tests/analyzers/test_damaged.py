@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from run_builder import healthy_run
+from run_builder import RunBuilder, healthy_run
 
 from rankscope.analyzers.clocks import clocks
 from rankscope.analyzers.collectives import collectives
@@ -17,15 +17,17 @@ from rankscope.analyzers.communication import communication
 from rankscope.analyzers.exposure import exposure
 from rankscope.analyzers.hang import hang
 from rankscope.analyzers.lateness import lateness
+from rankscope.analyzers.loading import loading
 from rankscope.analyzers.pipeline import pipeline
 from rankscope.analyzers.report import report
 from rankscope.analyzers.run import Run
+from rankscope.analyzers.scaling_run import scaling_run
 from rankscope.analyzers.stragglers import stragglers
 from rankscope.analyzers.what_if import what_if
 
 Analyzer = Callable[[Run], Any]
 ANALYZERS: tuple[Analyzer, ...] = (
-    stragglers, collectives, clocks, what_if, pipeline, exposure, hang, communication, report,
+    stragglers, collectives, clocks, what_if, pipeline, exposure, hang, communication, report, loading, scaling_run,
 )  # fmt: skip
 
 
@@ -59,3 +61,21 @@ def test_lateness_is_of_the_files_that_are_whole(run: Path) -> None:
     with Run.open(str(run)) as opened:
         found = lateness(opened)
         assert len(opened.faults) == 1 and len(found.steps) == 3
+
+
+@pytest.mark.parametrize("column", ["dtype", "root", "issued_ns"])
+def test_what_a_second_reading_finds_damaged(tmp_path: Path, column: str) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for seq in range(4):
+        for rank in (0, 1):
+            build.collective(rank, seq, 10 * seq, None, 10 * seq + 5, root=rank, dtype=f"float{16 << rank}")
+    build.seal()
+    build.collective(0, 4, 100, None, None, root=1)
+    build.step(0, 1, 0, 200_000)
+    build.step(1, 1, 0, 200_000)
+    build.entities(exit_kind="running")
+    path = build.seal()
+    damage(sorted((path / "collective").rglob("*.parquet"))[0], column)
+    with Run.open(str(path)) as opened:
+        found = hang(opened)
+        assert found.missing == (1,) and len(opened.faults) == 1
