@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 from grid_run import DATA, TENSOR, grid
-from run_builder import MS
+from run_builder import MS, RunBuilder
 
 from rankscope.analyzers import focus, parts, sampled
 from rankscope.analyzers.groups import read_groups
+from rankscope.analyzers.partials import gather
 from rankscope.analyzers.run import Run
+from rankscope.analyzers.sampled import Sample, leave_choice
 from rankscope.analyzers.sampled_part import COLUMNS
 from rankscope.analyzers.stragglers import stragglers
 
@@ -66,3 +68,21 @@ def test_where_no_wait_is_seen_the_steps_are_too_few(tmp_path: Path, monkeypatch
         monkeypatch.setattr(focus, "_suspects", lambda run, stride: ((), []))
         found = stragglers(run)
     assert found.verdicts == () and "counted steps, of 20" in found.reason
+
+
+def test_only_files_that_may_hold_the_processes_are_read(tmp_path: Path) -> None:
+    for node in range(3):
+        build = RunBuilder(tmp_path / "run", world_size=6, node=f"node-{node}")
+        for rank in (2 * node, 2 * node + 1):
+            for seq in range(4):
+                build.collective(rank, seq, 10 * seq, None, 10 * seq + 5, step=seq)
+        build.entities([2 * node, 2 * node + 1])
+        build.seal()
+    with Run.open(str(tmp_path / "run")) as run:
+        leave_choice(run, "_focus_choice", Sample(focus.ROWS.table, 1, "step", 4))
+        run.rows("CREATE TEMP TABLE _focus_group AS SELECT DISTINCT group_id FROM process_group")
+        run.rows("CREATE TEMP TABLE _focus_process AS SELECT proc FROM process WHERE rank IN (3, 4)")
+        [task] = parts.plan(run, (focus.ROWS,))
+        assert {item.node for item in task.sealed if item.table == "collective"} == {"node-1", "node-2"}
+        gather(run, (focus.ROWS,))
+        assert run.rows(f"SELECT DISTINCT rank FROM {focus.ROWS.table} ORDER BY rank") == [(2,), (3,), (4,), (5,)]
