@@ -1,6 +1,6 @@
 """The rows of a part that tell of its hosts' clocks: what `rows` of `clocks.sql` defines, over numpy arrays."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +23,7 @@ _FACTOR: Final = 2654435761
 def offer_clock_rows(part: Part) -> None:
     """clock_row: the rows, with their host."""
     rows = part.columns("collective", COLUMNS)
-    hosts = dict(zip(*(part.task.given[CHOSEN].column(name).to_pylist() for name in ("proc", "host")), strict=True))
-    most = dict(zip(*(part.task.given[GROUP].column(name).to_pylist() for name in ("group_id", "most")), strict=True))
+    hosts, most = (_by_first(part.task.given[name]) for name in (CHOSEN, GROUP))
     process, pairs = rows.processes
     host = np.array([hosts.get(proc, -1) for _, proc in pairs.tolist()], np.int64)[process]
     limit = np.array([most.get(text, 0) for text in rows.texts["group_id"]] + [0], np.int64)[rows.codes["group_id"]]
@@ -32,3 +31,9 @@ def offer_clock_rows(part: Part) -> None:
     kept = np.flatnonzero((host >= 0) & (limit > 0) & (seq != NULL) & (seq * _FACTOR % _ALL < _ALL * limit // num))
     found = rows.taken(kept, ("incarnation", *COLUMNS))
     part.offer("clock_row", pa.table({**found, "host": pa.array(host[kept], pa.int32())}))
+
+
+def _by_first(rows: pa.Table) -> dict[Any, int]:
+    """The second column by the first."""
+    keys, values = (column.to_pylist() for column in rows.columns)
+    return dict(zip(keys, values, strict=True))

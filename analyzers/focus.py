@@ -26,8 +26,8 @@ MIN_BLOCKS: Final = 4
 _GIVEN: Final = (
     Given(CHOICE, "FROM _focus_choice"), Given(GROUPS, "FROM _focus_group"), Given(PROCESSES, "FROM _focus_process"),
 )  # fmt: skip
-ROWS: Final = Partial("focus", "rows", relations=("part_sampled",), given=_GIVEN, only=PROCESSES)
-"""partial_focus_rows: the rows of these groups."""
+ROWS: Final = Partial("sampled", "focus", relations=("part_sampled",), given=_GIVEN, only=PROCESSES)
+"""partial_sampled_focus: the rows of these groups."""
 
 
 @dataclass(frozen=True, slots=True)

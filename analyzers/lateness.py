@@ -41,7 +41,8 @@ BLINK_NS: Final = 100_000
 MAX_PASSES: Final = 6
 """How often blame is handed on: a chain of as many kinds of groups."""
 _BEGIN: Final = "coalesce(c.device_start_ns, c.issued_ns)"
-_BEFORE: Final = ("steps", "rows", "operations", "arrivals", "last", "waiting")
+_ROWS: Final = ("steps", "rows")
+_BEFORE: Final = ("operations", "arrivals", "last", "waiting")
 _AFTER: Final = ("shares", "edges", "blame")
 Ints = NDArray[np.int64]
 
@@ -123,10 +124,11 @@ def _lateness(run: Run) -> Lateness:
         "blink_ns": BLINK_NS,
         **common_clock(clocks, _BEGIN),
     }
+    for name in _ROWS:
+        run.rows(statement(ANALYZER, name).format(**words))
+    forget(run, compared)
     for name in _BEFORE:
         run.rows(statement(ANALYZER, name).format(**words))
-        if name == "rows":
-            forget(run, compared)
     run.attempt(lambda: _charge(run))
     run.rows(statement(ANALYZER, "waits"))
     run.rows("DROP TABLE IF EXISTS _late_waiting; DROP TABLE IF EXISTS _late_charged")

@@ -24,7 +24,7 @@ import duckdb
 import pyarrow as pa
 
 from .engines import run_tasks
-from .parts import Task, plan
+from .parts import Task, given_of, plan
 from .statements import statement, whole
 
 if TYPE_CHECKING:
@@ -105,8 +105,7 @@ class Pair:
         """The statement over the run's views that gives the same rows."""
         if self.has_own:
             return statement(self.analyzer, self.name)
-        given = {item.name: item.sql for partial in self.partials for item in partial.given}
-        return whole(self.analyzer, self.name, given | dict(self.views))
+        return whole(self.analyzer, self.name, given_of(self.partials) | dict(self.views))
 
     def rows(self, run: "Run") -> "list[Row]":
         """The answer of `run`. Raises what `Run.rows` does."""
@@ -158,7 +157,7 @@ def _gather(run: "Run", partials: tuple[Partial, ...]) -> None:
     """A partial over tables without a row costs no reading of the others."""
     idle = tuple(item for item in partials if not item.relations and not _has_rows(run, item))
     for item in idle:
-        small = ", ".join(f"{given.name} AS ({given.sql})" for given in item.given)
+        small = ", ".join(f"{name} AS ({sql})" for name, sql in given_of((item,)).items())
         sql = f"WITH {small} SELECT * FROM ({item.statement})" if small else item.statement
         _keep(run.connection, item.table, run.connection.sql(sql).to_arrow_table())
     if busy := tuple(item for item in partials if item not in idle):

@@ -8,6 +8,7 @@ opened anew, no process started.
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -67,7 +68,7 @@ def plan(run: "Run", partials: "tuple[Partial, ...]", part_rows: int | None = No
     """The parts of `run` for `partials`, in an order that does not depend on anything but its nodes' names."""
     limit = part_rows or PART_ROWS
     nodes = _nodes(run, partials)
-    whole = _task(run, partials, sorted(nodes))
+    whole = _task(run, partials)
     if sum(nodes.values()) <= limit:
         return [replace(whole, is_whole_run=True)]
     tasks: list[Task] = []
@@ -77,15 +78,20 @@ def plan(run: "Run", partials: "tuple[Partial, ...]", part_rows: int | None = No
             tasks += _cut_node(run, partials, node, -(-num_rows // limit))
             continue
         if sum(nodes[name] for name in gathered) + num_rows > limit:
-            tasks.append(_task(run, partials, gathered))
+            tasks.append(_of_nodes(whole, gathered))
             gathered = []
         gathered.append(node)
-    return [*tasks, *([_task(run, partials, gathered)] if gathered else [])]
+    return [*tasks, *([_of_nodes(whole, gathered)] if gathered else [])]
 
 
 def part_of(run: "Run", partials: "tuple[Partial, ...]", nodes: list[str], bounds: Bounds) -> Task:
     """The part of `run` that is these nodes within `bounds`."""
-    return replace(_task(run, partials, nodes), bounds=bounds)
+    return replace(_of_nodes(_task(run, partials), nodes), bounds=bounds)
+
+
+def given_of(partials: "Iterable[Partial]") -> dict[str, str]:
+    """The statements of the small tables that `partials` read, by name."""
+    return {item.name: item.sql for partial in partials for item in partial.given}
 
 
 def nodes_of(run: "Run", partials: "tuple[Partial, ...]") -> list[str]:
@@ -111,8 +117,7 @@ def _files(run: "Run", partials: "tuple[Partial, ...]", tables: set[str]) -> lis
     [only, *others] = {item.only for item in partials}
     if others or not only:
         return files
-    given = {item.name: item.sql for partial in partials for item in partial.given}
-    procs = sorted(row[0] for row in run.rows(given[only]))
+    procs = sorted(row[0] for row in run.rows(given_of(partials)[only]))
     return [item for item in files if item.procs is None or _has_any(procs, *item.procs)]
 
 
@@ -121,27 +126,36 @@ def _has_any(values: list[int], least: int, most: int) -> bool:
     return bisect_left(values, least) < bisect_right(values, most)
 
 
-def _task(run: "Run", partials: "tuple[Partial, ...]", nodes: list[str]) -> Task:
-    chosen = set(nodes)
+def _task(run: "Run", partials: "tuple[Partial, ...]") -> Task:
+    """The whole run as one part."""
     tables = {*_ALWAYS, *(table for item in partials for table in item.tables)}
-    sealed = tuple(item for item in _files(run, partials, tables) if item.node in chosen)
-    facts = {
-        table: {key: rows for key, rows in parts.items() if key[1] in chosen}
-        for table, parts in run.unsealed.facts.items() if table in tables
-    }  # fmt: skip
-    hosts = _shared_hosts(run)
-    given = {item.name: item.sql for partial in partials for item in partial.given}
-    small = {name: run.connection.sql(sql).to_arrow_table() for name, sql in given.items()}
-    return Task(run.place, partials, sealed, facts, _entities(run, chosen, bool(hosts)), small, hosts)
+    facts = {table: parts for table, parts in run.unsealed.facts.items() if table in tables}
+    entities = {name: rows for name, rows in run.unsealed.entities.items() if name in _ENTITIES}
+    small = {name: run.connection.sql(sql).to_arrow_table() for name, sql in given_of(partials).items()}
+    sealed = tuple(_files(run, partials, tables))
+    return Task(run.place, partials, sealed, facts, entities, small, _shared_hosts(run))
+
+
+def _of_nodes(whole: Task, nodes: list[str]) -> Task:
+    """What of `whole` these nodes wrote. Processes of other nodes stay where nodes share a host."""
+    chosen = set(nodes)
+    sealed = tuple(item for item in whole.sealed if item.node in chosen)
+    facts = {table: {key: rows for key, rows in parts.items() if key[1] in chosen}
+             for table, parts in whole.facts.items()}  # fmt: skip
+    entities = dict(whole.entities)
+    if "process" in entities and not whole.shared_hosts:
+        rows = entities["process"]
+        entities["process"] = rows.filter(pc.is_in(rows.column("node"), pa.array(sorted(chosen), pa.string())))
+    return replace(whole, sealed=sealed, facts=facts, entities=entities)
 
 
 def _cut_node(run: "Run", partials: "tuple[Partial, ...]", node: str, num_parts: int) -> list[Task]:
     tasks = []
     if by_process := tuple(item for item in partials if item.split != "operation"):
-        whole = _task(run, by_process, [node])
+        whole = _of_nodes(_task(run, by_process), [node])
         tasks += [replace(whole, bounds=Bounds(procs=bounds)) for bounds in _processes(run, node, num_parts)]
     if by_window := tuple(item for item in partials if item.split == "operation"):
-        whole = _task(run, by_window, [node])
+        whole = _of_nodes(_task(run, by_window), [node])
         tasks += [replace(whole, bounds=Bounds(window=bounds)) for bounds in _windows(run, node, num_parts)]
     return tasks
 
@@ -169,14 +183,6 @@ def _windows(run: "Run", node: str, num_parts: int) -> list[tuple[int | None, in
 def _bounds(cuts: list[int]) -> list[tuple[int | None, int | None]]:
     edges = [None, *cuts, None]
     return list(pairwise(edges))
-
-
-def _entities(run: "Run", nodes: set[str], has_shared_hosts: bool) -> dict[str, pa.Table]:
-    found = {name: rows for name, rows in run.unsealed.entities.items() if name in _ENTITIES}
-    if "process" in found and not has_shared_hosts:
-        rows = found["process"]
-        found["process"] = rows.filter(pc.is_in(rows.column("node"), pa.array(sorted(nodes), pa.string())))
-    return found
 
 
 def _shared_hosts(run: "Run") -> frozenset[str]:

@@ -118,18 +118,21 @@ def _choice(run: Run) -> Sample:
 
 def _chosen(run: Run) -> Sample:
     num_rows = run.size("collective").num_rows
-    wanted = -(-num_rows // MAX_ROWS)
+    wanted = max(1, -(-num_rows // MAX_ROWS))
     if not run.size("step").num_rows:
-        return Sample("collective" if wanted <= 1 else ROWS.table, max(1, wanted), "seq", NUMBERS)
-    if wanted <= 1:
-        return Sample("collective", 1, "step", BLOCK)
+        return _every(wanted, "seq", NUMBERS)
+    if wanted == 1:
+        return _every(1, "step", BLOCK)
     num_steps = most_steps(run)
-    enough = stride_of_blocks(num_steps, BLOCK, MIN_BLOCKS)
-    if num_rows // min(wanted, enough) <= MOST_ROWS:
-        stride = min(wanted, enough)
-        return Sample("collective" if stride == 1 else ROWS.table, stride, "step", BLOCK, stride // 2)
+    stride = min(wanted, stride_of_blocks(num_steps, BLOCK, MIN_BLOCKS))
+    if num_rows // stride <= MOST_ROWS:
+        return replace(_every(stride, "step", BLOCK), first=stride // 2)
     stride = max(1, min(wanted, num_steps // SHORT_BLOCK))
-    return Sample("collective" if stride == 1 else ROWS.table, stride, "step", SHORT_BLOCK, stride // 2, is_short=True)
+    return replace(_every(stride, "step", SHORT_BLOCK), first=stride // 2, is_short=True)
+
+
+def _every(stride: int, column: str, block: int) -> Sample:
+    return Sample("collective" if stride == 1 else ROWS.table, stride, column, block)
 
 
 def most_steps(run: Run) -> int:

@@ -1,2 +1,5 @@
 -- name: rows
 SELECT * FROM part_sampled;
+
+-- name: focus
+SELECT * FROM part_sampled;

@@ -1,2 +1,0 @@
--- name: rows
-SELECT * FROM part_sampled;
