@@ -25,22 +25,43 @@ _REST: Final = 52 - 8
 _EXACT: Final = 1 << 53
 
 
-def bucket_counts(rows: Columns, codes: tuple[Ints, Ints], values: Ints) -> pa.Table:
-    """(group_id, op, bucket, num_operations) of values of at least 0. codes: of each value's group and operation."""
-    (group, op), num_ops = codes, len(rows.texts["op"]) + 1
-    key = ((group + 1).astype(np.int64) * num_ops + op + 1) * _NUM + log_buckets(values) - ZERO
-    if lies_close(key):
-        whole = np.bincount(key, minlength=1)
-        found = np.flatnonzero(whole)
-        counts = whole[found]
-    else:
-        found, counts = np.unique(key, return_counts=True)
-    bucket, pair = found % _NUM + ZERO, found // _NUM
-    return pa.table({
-        "group_id": coded_text(pair // num_ops - 1, rows.texts["group_id"]),
-        "op": coded_text(pair % num_ops - 1, rows.texts["op"]),
-        "bucket": pa.array(bucket, pa.int32()), "num_operations": pa.array(counts, pa.int64()),
-    })  # fmt: skip
+class BucketCounts:
+    """(group_id, op, bucket, num_operations), gathered piece by piece. rows: whose groups and operations are meant."""
+
+    def __init__(self, rows: Columns) -> None:
+        self._groups, self._ops = rows.texts["group_id"], rows.texts["op"]
+        self._keys, self._counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+
+    def add(self, group: Ints, op: Ints, values: Ints) -> None:
+        """Count values of at least 0. group, op: the codes of each."""
+        if not len(values):
+            return
+        pair = (group + 1).astype(np.int64) * (len(self._ops) + 1) + op + 1
+        if lies_close(pair):
+            pairs = np.flatnonzero(np.bincount(pair))
+            places = np.zeros(pairs[-1] + 1, np.int64)
+            places[pairs] = np.arange(len(pairs)) * _NUM - ZERO
+            key = places[pair] + log_buckets(values)
+        else:
+            pairs, place = np.unique(pair, return_inverse=True)
+            key = place.reshape(-1) * _NUM - ZERO + log_buckets(values)
+        counts = np.bincount(key)
+        found = np.flatnonzero(counts)
+        self._keys.append(pairs[found // _NUM] * _NUM + found % _NUM)
+        self._counts.append(counts[found])
+
+    def table(self) -> pa.Table:
+        """What was counted."""
+        key, place = np.unique(np.concatenate(self._keys), return_inverse=True)
+        counts = np.zeros(len(key), np.int64)
+        np.add.at(counts, place.reshape(-1), np.concatenate(self._counts))
+        bucket, pair = key % _NUM + ZERO, key // _NUM
+        num_ops = len(self._ops) + 1
+        return pa.table({
+            "group_id": coded_text(pair // num_ops - 1, self._groups),
+            "op": coded_text(pair % num_ops - 1, self._ops),
+            "bucket": pa.array(bucket, pa.int32()), "num_operations": pa.array(counts, pa.int64()),
+        })  # fmt: skip
 
 
 def log_buckets(values: Ints) -> Ints:
@@ -48,12 +69,20 @@ def log_buckets(values: Ints) -> Ints:
 
     A double's first bits lead to the bucket of the least number that begins with them: the value's own, or the next.
     """
-    least, known = _least(), _by_first_bits()
+    known, ends = _by_first_bits(), _ends()
     found: Ints = known[values.astype(np.float64).view(np.int64) >> _REST].astype(np.int64)
-    found += (values >= least[np.minimum(found + 1, _LAST)]) & (found < _LAST)
+    found += values >= ends[found]
     if len(values) and values.max() > _EXACT:  # not every whole number is a double: it may have been rounded up
-        found -= (values > 0) & (values < least[np.maximum(found, 0)])
+        found = np.minimum(found, _LAST)
+        found -= (values > 0) & (values < _least()[np.maximum(found, 0)])
     return found
+
+
+@cache
+def _ends() -> Ints:
+    """The least whole number after each bucket; at the end, found as number -1, after ZERO."""
+    least = _least()
+    return np.array([*least[1:], np.iinfo(np.int64).max, least[0]])
 
 
 @cache

@@ -5,7 +5,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from .columns import NULL
+from .columns import NULL, joined
+from .intervals import Ints
 from .part import Part
 
 CHOSEN: Final = "clock_chosen"
@@ -24,13 +25,17 @@ def offer_clock_rows(part: Part) -> None:
     """clock_row: the rows, with their host."""
     rows = part.columns("collective", COLUMNS)
     hosts, most = (_by_first(part.task.given[name]) for name in (CHOSEN, GROUP))
-    process, pairs = rows.processes
-    host = np.array([hosts.get(proc, -1) for _, proc in pairs.tolist()], np.int64)[process]
-    limit = np.array([most.get(text, 0) for text in rows.texts["group_id"]] + [0], np.int64)[rows.codes["group_id"]]
-    seq, num = rows.numbers["seq"], np.bincount(rows.lanes)[rows.lanes]
-    kept = np.flatnonzero((host >= 0) & (limit > 0) & (seq != NULL) & (seq * _FACTOR % _ALL < _ALL * limit // num))
-    found = rows.taken(kept, ("incarnation", *COLUMNS))
-    part.offer("clock_row", pa.table({**found, "host": pa.array(host[kept], pa.int32())}))
+    limits = np.array([most.get(text, 0) for text in rows.texts["group_id"]] + [0], np.int64)
+    kept, host = list[Ints](), list[Ints]()
+    for (_, proc), (low, high) in rows.places.items():
+        if proc in hosts:
+            group, seq = rows.codes["group_id"][low:high], rows.numbers["seq"][low:high]
+            limit, num = limits[group], np.bincount(group + 1)[group + 1]
+            chosen = (limit > 0) & (seq != NULL) & (seq * _FACTOR % _ALL < _ALL * limit // num)
+            kept.append(low + np.flatnonzero(chosen))
+            host.append(np.full(len(kept[-1]), hosts[proc]))
+    found = rows.taken(joined(kept), ("incarnation", *COLUMNS))
+    part.offer("clock_row", pa.table({**found, "host": pa.array(joined(host), pa.int32())}))
 
 
 def _by_first(rows: pa.Table) -> dict[Any, int]:

@@ -1,9 +1,10 @@
 """Rows of a part as numpy arrays, and the orders in which they are gone through."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +19,17 @@ NULL: Final = int(np.iinfo(np.int64).min)
 _DIGIT: Final = 16
 """Bits that are sorted at once: numpy sorts 16-bit integers by counting."""
 _MOST_DIGITS: Final = 3
+_PIECE: Final = 50_000
+"""Rows of a piece: a column of them has 400 KB."""
 
 Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Rows as arrays. numbers: by column; codes: of text columns, indices into `texts`, -1 for null."""
+    """Rows as arrays, those of a process together. numbers: by column; codes: of text columns, indices into `texts`, -1
+    for null.
+    """
 
     num_rows: int
     numbers: dict[str, Ints]
@@ -38,7 +43,8 @@ class Columns:
     def is_any(self, column: str, texts: Sequence[str]) -> Flags:
         """Which rows hold one of `texts` in a text column."""
         chosen = np.array([text in texts for text in self.texts[column]] + [False], np.bool_)
-        return chosen[self.codes[column]]
+        codes = self.codes[column]
+        return np.broadcast_to(chosen[codes[0]], len(codes)) if is_repeated(codes) and len(codes) else chosen[codes]
 
     def taken(self, places: Ints, names: Sequence[str]) -> dict[str, pa.Array]:
         """Columns `names` of the rows at `places`, of the types of table collective."""
@@ -52,19 +58,57 @@ class Columns:
         return found
 
     @cached_property
-    def processes(self) -> tuple[Ints, Ints]:
-        """(code of each row's process and incarnation, [[incarnation, proc] by code]).
-
-        Rows come in runs of one process, so only the heads of the runs are compared.
-        """
-        proc, incarnation = self.numbers["proc"], self.numbers["incarnation"]
-        changes = np.flatnonzero((proc[1:] != proc[:-1]) | (incarnation[1:] != incarnation[:-1])) + 1
-        heads = np.concatenate([[0], changes]).astype(np.int64)[: max(1, self.num_rows)]
+    def runs(self) -> list[tuple[int, int]]:
+        """First row of each process and incarnation, and the row after its last: their rows stand together."""
         if not self.num_rows:
-            return np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
-        pairs, codes = np.unique(np.stack([incarnation[heads], proc[heads]], axis=1), axis=0, return_inverse=True)
-        lengths = np.diff(np.append(heads, self.num_rows))
-        return np.repeat(codes.reshape(-1).astype(np.int64), lengths), pairs
+            return []
+        proc, incarnation = self.numbers["proc"], self.numbers["incarnation"]
+        is_head = proc[1:] != proc[:-1]
+        if not is_repeated(incarnation):
+            is_head |= incarnation[1:] != incarnation[:-1]
+        return list(pairwise([0, *(np.flatnonzero(is_head) + 1).tolist(), self.num_rows]))
+
+    @property
+    def heads(self) -> Ints:
+        """The first row of each."""
+        return np.array([low for low, _ in self.runs], np.int64)
+
+    @cached_property
+    def places(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """First row and the one after the last by (incarnation, process)."""
+        return {self.process(low): (low, high) for low, high in self.runs}
+
+    def process(self, row: int) -> tuple[int, int]:
+        """(incarnation, process) of a row."""
+        return int(self.numbers["incarnation"][row]), int(self.numbers["proc"][row])
+
+    @cached_property
+    def processes(self) -> tuple[Ints, Ints]:
+        """(code of each row's process and incarnation, [[incarnation, proc] by code])."""
+        heads = self.heads
+        pairs = np.stack([self.numbers[name][heads] for name in ("incarnation", "proc")], axis=1)
+        return np.repeat(np.arange(len(heads)), [high - low for low, high in self.runs]), pairs
+
+    def where(self, chosen: Flags) -> "Columns":
+        """Some of the rows."""
+        if chosen.all():
+            return self
+        places = np.flatnonzero(chosen)
+        numbers, codes = ({name: values[places] for name, values in of.items()} for of in (self.numbers, self.codes))
+        return Columns(len(places), numbers, codes, self.texts)
+
+    def pieces(self) -> "list[Columns]":
+        """The rows of some processes at a time, few enough that what is computed of them stays near the processor."""
+        found, low = [], 0
+        for _, high in self.runs:
+            if high - low >= _PIECE or high == self.num_rows:
+                found.append(self._within(low, high))
+                low = high
+        return found or [self]
+
+    def _within(self, low: int, high: int) -> "Columns":
+        numbers, codes = ({name: values[low:high] for name, values in of.items()} for of in (self.numbers, self.codes))
+        return Columns(high - low, numbers, codes, self.texts)
 
     @cached_property
     def lanes(self) -> Ints:
@@ -81,7 +125,34 @@ class Columns:
     @cached_property
     def by_lane(self) -> Ints:
         """The order of rows by lane; those of a lane as they stand."""
-        return stable_order(self.lanes)
+        codes = self.codes["group_id"]
+        if is_repeated(codes):
+            return np.arange(self.num_rows)
+        order = np.empty(self.num_rows, np.int64)
+        for low, high in self.runs:
+            order[low:high] = stable_order(codes[low:high])
+            order[low:high] += low
+        return order
+
+
+def joined(values: Iterable[Ints]) -> Ints:
+    """Whole numbers one after the other; there may be none."""
+    return np.concatenate([np.zeros(0, np.int64), *values])
+
+
+def repeated(value: int, num_rows: int, kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
+    """An array that holds one value, as one place in memory: not to be written to."""
+    return np.broadcast_to(np.array(value, kind), num_rows)
+
+
+def is_repeated(values: Ints) -> bool:
+    """All values are the same, as `repeated` makes them: told without looking at them."""
+    return values.strides == (0,)
+
+
+def is_null(values: Ints) -> Flags:
+    """Which values are not known."""
+    return repeated(values[0] == NULL, len(values), np.bool_) if is_repeated(values) and len(values) else values == NULL
 
 
 def stable_order(key: Ints) -> Ints:
@@ -93,7 +164,7 @@ def stable_order(key: Ints) -> Ints:
     raised = key if low >= 0 and int(key.max(initial=0)).bit_length() <= num_bits else key - low
     order: Ints = np.argsort(raised.astype(np.uint16), kind="stable")  # keeps the lowest bits
     for shift in range(_DIGIT, num_bits, _DIGIT):
-        order = order[np.argsort((raised[order] >> shift).astype(np.uint16), kind="stable")]
+        order = order.take(np.argsort((raised.take(order) >> shift).astype(np.uint16), kind="stable"))
     return order
 
 

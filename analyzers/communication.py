@@ -36,7 +36,9 @@ _Key = tuple[str | None, str | None]
 
 
 def _of_matched(name: str) -> Pair:
-    parts = (Partial(ANALYZER, f"{part}_partial", "operation", relations=("part_matched",)) for part in (name, "rest"))
+    parts = (
+        Partial(ANALYZER, f"{part}_partial", "operation", relations=("part_transfers",)) for part in (name, "rest")
+    )
     return Pair(ANALYZER, name, tuple(parts), with_="rest_operation")
 
 
@@ -53,7 +55,9 @@ WAIT_TIME: Final = Pair(
     (Partial(ANALYZER, "waits_partial", "process", ("collective", "step"), ("part_waits",)), STEPS),
 )  # fmt: skip
 UNFINISHED: Final = Pair(
-    ANALYZER, "unfinished", (Partial(ANALYZER, "open_partial", relations=("part_profile",)), COLLECTIVES)
+    ANALYZER,
+    "unfinished",
+    (Partial(ANALYZER, "open_partial", relations=("part_profile",), needs="part_open"), COLLECTIVES),
 )
 PAIRS: Final = (
     OPERATIONS, MAXIMA, DURATIONS, HOST_WAITS, TRANSFERS, ARRIVAL_WAITS, MATCHED_MAXIMA, WAIT_TIME, UNFINISHED,

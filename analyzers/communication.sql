@@ -56,8 +56,7 @@ SELECT group_id, op, log_bucket(greatest(0, completed_ns - last_ns)) AS bucket, 
 FROM matched_operation GROUP BY ALL ORDER BY ALL;
 
 -- name: transfers_partial
-SELECT group_id, op, log_bucket(greatest(0, completed_ns - last_ns)) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
-FROM part_matched GROUP BY ALL;
+SELECT * FROM part_transfers;
 
 -- name: transfers_merge
 SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operations FROM (
@@ -71,8 +70,7 @@ SELECT group_id, op, max(greatest(0, completed_ns - last_ns)) AS longest_transfe
 FROM matched_operation GROUP BY group_id, op ORDER BY group_id, op;
 
 -- name: matched_maxima_partial
-SELECT group_id, op, max(greatest(0, completed_ns - last_ns)) AS longest_transfer_ns, max(last_ns - first_ns) AS longest_wait_ns
-FROM part_matched GROUP BY group_id, op;
+SELECT * FROM part_matched_maxima;
 
 -- name: matched_maxima_merge
 SELECT group_id, op, max(longest_transfer_ns) AS longest_transfer_ns, max(longest_wait_ns) AS longest_wait_ns FROM (

@@ -21,7 +21,14 @@ from .profile import COLLECTIVES
 from .run import Row, Run
 
 ANALYZER: Final = "counted"
-_GAPS: Final = Partial(ANALYZER, "sequences", "process", relations=("part_gaps",), instead="collective_with_gaps")
+_GAPS: Final = Partial(
+    ANALYZER,
+    "sequences",
+    "process",
+    relations=("part_gaps",),
+    instead="collective_with_gaps",
+    needs="collective_with_gaps",
+)
 SEQUENCES: Final = Pair(ANALYZER, "sequences", (_GAPS, COLLECTIVES))
 THERE: Final = Pair(ANALYZER, "there", (COLLECTIVES,))
 PAIRS: Final = (SEQUENCES, THERE)

@@ -14,7 +14,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -96,8 +96,7 @@ def run_tasks(run: "Run", tasks: list[Task]) -> Iterator[Contribution]:
 
 def run_task(task: Task, threads: int, memory_limit: str) -> Contribution:
     """Open the part of `task`, compute its partials, close it."""
-    part = Part.open(task, threads, memory_limit)
-    with closing(part.connection):
+    with Part.open(task, threads, memory_limit) as part:
         return contribute(part)
 
 
@@ -106,7 +105,7 @@ def contribute(part: Part) -> Contribution:
     for name, rows in part.task.given.items():
         part.offer(name, rows)
     offer(part, (name for item in part.task.partials for name in item.relations))
-    return {item.table: part.connection.sql(item.statement).to_arrow_table() for item in part.task.partials}
+    return {item.table: part.contribution(item) for item in part.task.partials}
 
 
 def num_cpus() -> int:

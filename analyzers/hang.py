@@ -30,10 +30,12 @@ from .run import Run
 from .statements import statement
 
 PROGRESS, PROCESSES, LAST_SEEN = (Pair("hang", name, (COLLECTIVES,)) for name in ("progress", "processes", "last_seen"))
-_OPEN: Final = Partial("hang", "open", relations=("part_profile",))
+_OPEN: Final = Partial("hang", "open", relations=("part_profile",), needs="part_open")
 _GIVEN: Final = (Given("open_operation", f"SELECT DISTINCT * FROM {_OPEN.table}", (_OPEN,)),)
 UNFINISHED: Final = Pair(
-    "hang", "unfinished", (Partial("hang", "unfinished_partial", "process", relations=("part_profile",)), COLLECTIVES)
+    "hang",
+    "unfinished",
+    (Partial("hang", "unfinished_partial", "process", relations=("part_profile",), needs="part_open"), COLLECTIVES),
 )
 CALLS, SENDS = (
     Pair("hang", name, (Partial("hang", f"{name}_partial", given=_GIVEN), COLLECTIVES)) for name in ("calls", "sends")

@@ -44,9 +44,13 @@ def union(begins: Ints, ends: Ints) -> Union:
     A gap is where as many have ended as begun, so begins and ends are each sorted by themselves: they nearly are.
     """
     begins, ends = _sorted(begins), _sorted(ends)
-    gaps = np.flatnonzero(begins[1:] > ends[:-1])
-    starts = np.concatenate([begins[:1], begins[gaps + 1]])
-    stops = np.concatenate([ends[gaps], ends[-1:]])
+    is_gap = begins[1:] > ends[:-1]
+    if is_gap.all():
+        starts, stops = begins, ends
+    else:
+        gaps = np.flatnonzero(is_gap)
+        starts = np.concatenate([begins[:1], begins[gaps + 1]])
+        stops = np.concatenate([ends[gaps], ends[-1:]])
     before = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(stops - starts, out=before[1:])
     return Union(starts, stops, before)

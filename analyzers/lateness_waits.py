@@ -10,15 +10,19 @@ waited: its waits in all since the operation before in the same group, which it 
 since_turn: the turn of that operation; 0 if there is none.
 """
 
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from .columns import NULL, numbered, stable_order
 from .intervals import Ints
 
 _SMALL: Final = 1 << 16
+_PIECE: Final = 30_000
+"""Rows of a piece, about."""
 COLUMNS: Final = (
     "operation",
     "incarnation",
@@ -34,13 +38,36 @@ COLUMNS: Final = (
 
 
 def waits(rows: pa.Table) -> pa.Table:
-    """turn, wait_ns, waited_ns and since_turn of `rows`, which has the columns COLUMNS."""
-    operation, begin, arrival, until = (
-        _ints(rows, name) for name in ("operation", "begin_ns", "arrival_ns", "until_ns")
-    )
+    """turn, wait_ns, waited_ns and since_turn of `rows`, which has the columns COLUMNS.
+
+    All of it is of each process by itself, so that some are taken at a time: what is sorted stays near the processor.
+    """
     process = _codes(rows, "incarnation", "proc")
-    same = _joined(process, _codes(rows, "team", "pair"))
-    flight = _joined(same, _codes(rows, "flight"))
+    order = stable_order(process)
+    columns = {name: _array(rows, name)[order] for name in COLUMNS if name not in ("incarnation", "proc")}
+    columns["process"] = process[order]
+    found = {name: np.empty(rows.num_rows, np.int64) for name in ("turn", "wait_ns", "waited_ns", "since_turn")}
+    for low, high in _pieces(columns["process"]):
+        for name, values in _waits({name: values[low:high] for name, values in columns.items()}).items():
+            found[name][order[low:high]] = values
+    return pa.table(found)
+
+
+def _pieces(process: Ints) -> list[tuple[int, int]]:
+    """Bounds of the rows of some processes at a time."""
+    edges = [*(np.flatnonzero(process[1:] != process[:-1]) + 1).tolist(), len(process)]
+    cuts = [0]
+    for edge in edges:
+        if edge - cuts[-1] >= _PIECE or edge == len(process) > cuts[-1]:
+            cuts.append(edge)
+    return list(pairwise(cuts))
+
+
+def _waits(rows: dict[str, NDArray[Any]]) -> dict[str, Ints]:
+    operation, begin, arrival, until = (rows[name] for name in ("operation", "begin_ns", "arrival_ns", "until_ns"))
+    process = rows["process"]
+    same = _joined(process, _joined(_code(rows["team"]), _code(rows["pair"])))
+    flight = _joined(same, _code(rows["flight"]))
     by_operation = stable_order(operation)
     own = by_operation[stable_order(arrival[by_operation])]
     own = own[stable_order(process[own])]
@@ -59,16 +86,17 @@ def waits(rows: pa.Table) -> pa.Table:
     total[own] = running - (running - wait[own])[heads]
     in_turn = own[stable_order(same[own])]
     heads = _heads(same[in_turn])
-    is_left = rows.column("is_left_together").to_numpy()[in_turn]
+    is_left = rows["is_left_together"][in_turn]
     waited, since = np.empty(len(own), np.int64), np.empty(len(own), np.int64)
     waited[in_turn] = np.maximum(_most_before(np.where(is_left, total[in_turn], NULL), heads), 0)
     since[in_turn] = np.maximum(_most_before(np.where(is_left, turn[in_turn], NULL), heads), 0)
-    return pa.table({"turn": turn, "wait_ns": wait, "waited_ns": total - wait - waited, "since_turn": since})
+    return {"turn": turn, "wait_ns": wait, "waited_ns": total - wait - waited, "since_turn": since}
 
 
-def _ints(rows: pa.Table, name: str) -> Ints:
-    found: Ints = rows.column(name).to_numpy().astype(np.int64, copy=False)
-    return found
+def _array(rows: pa.Table, name: str) -> NDArray[Any]:
+    """Numbers as whole ones, signed; flags and codes as they are."""
+    found: NDArray[Any] = rows.column(name).to_numpy()
+    return found.astype(np.int64, copy=False) if name.endswith("_ns") or name == "operation" else found
 
 
 def _codes(rows: pa.Table, *names: str) -> Ints:

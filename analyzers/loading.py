@@ -14,13 +14,15 @@ from rankscope.schema.measurement import Measurement
 from .buckets import Histogram, quantile
 from .epochs import Drawn, Share, drawn
 from .evidence import Evidence
-from .partials import Pair
+from .partials import Pair, Partial
 from .profile import SPANS, has_any
 from .run import Run
 from .statements import statement
 
 ANALYZER: Final = "loading"
-STALL: Final = Pair.of_parts(ANALYZER, "stall", "process", ("span", "sample_batch"))
+STALL: Final = Pair(
+    ANALYZER, "stall", (Partial(ANALYZER, "stall_partial", "process", ("span", "sample_batch"), ("part_stall",)),)
+)
 PAIRS: Final = (STALL,)
 """What this analyzer asks of the large tables."""
 SLOW_NS: Final = 1_000_000

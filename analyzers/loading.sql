@@ -1,5 +1,5 @@
--- name: stall_partial
--- Per process the union of its waits for data inside its steps, and the time from its first step to its last.
+-- name: stall
+-- Of each rank the union of its waits for data inside its steps, by process, and the time from its first step to its last.
 WITH waits AS (
     SELECT incarnation, proc, rank, start_ns, end_ns FROM span WHERE kind = 'data' AND end_ns >= start_ns
     UNION ALL
@@ -17,10 +17,13 @@ by_process AS (
     SELECT incarnation, proc, rank, max(run_ns) AS run_ns, count(*) AS num_waits,
         sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, start_ns)))) AS wait_ns
     FROM ordered GROUP BY incarnation, proc, rank)
-SELECT rank, CAST(wait_ns AS BIGINT) AS wait_ns, CAST(run_ns AS BIGINT) AS run_ns, CAST(num_waits AS BIGINT) AS num_waits FROM by_process;
+SELECT rank, CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(run_ns) AS BIGINT) AS run_ns, CAST(sum(num_waits) AS BIGINT) AS num_waits
+FROM by_process GROUP BY rank ORDER BY rank;
+
+-- name: stall_partial
+SELECT * FROM part_stall;
 
 -- name: stall_merge
--- The same of each rank.
 SELECT rank, CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(run_ns) AS BIGINT) AS run_ns, CAST(sum(num_waits) AS BIGINT) AS num_waits
 FROM partial_loading_stall GROUP BY rank ORDER BY rank;
 

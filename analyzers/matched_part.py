@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from .bucket_counts import bucket_counts
-from .columns import NULL, Columns, Flags, coded_text, nullable
+from .bucket_counts import BucketCounts
+from .columns import NULL, Columns, Flags, coded_text, is_null, joined, nullable, repeated
 from .intervals import Ints, segments
 from .part import Part
 from .relations import COLUMNS
@@ -28,6 +28,8 @@ TOGETHER: Final = (
     "reduce_scatter_coalesced", "reduce_scatter_tensor_coalesced",
 )  # fmt: skip
 """Operations after which all members go on together; the same list as in `derived.sql`."""
+_LONGEST: Final = pa.schema([("group_id", pa.string()), ("op", pa.string()), ("longest_transfer_ns", pa.int64()),
+                             ("longest_wait_ns", pa.int64())])  # fmt: skip
 _Bounds = tuple[int, int]
 
 
@@ -65,23 +67,21 @@ class _Lanes:
 class _Matched:
     """Matched operations of one group. arrivals: [member, operation]."""
 
-    incarnation: int
     group: int
     op: Ints
-    seq: Ints
     arrivals: Ints
     completed: Ints
 
 
 def offer_matched(part: Part) -> None:
-    """part_matched (one row an operation), part_arrival_waits (how many of its ranks waited how long), and
-    part_unmatched_arrival.
+    """part_transfers (how many operations took how long), part_arrival_waits (how many of their ranks waited how long),
+    part_matched_maxima (the longest of both), and part_unmatched_arrival.
     """
     rows = _read(part)
     hosts, names = _hosts(part)
     can = _can_be_matched(rows)
     lanes = _lanes(part, rows, hosts, names, can)
-    ordered = _ordered(rows, can & lanes.is_wanted[rows.lanes])
+    ordered = _ordered(rows, _wanted(rows, lanes, can))
     together = np.array([text in TOGETHER for text in rows.texts["op"]] + [False], np.bool_)
     first = (part.task.bounds.window or (None, None))[0]
     found, rest = [], []
@@ -94,16 +94,18 @@ def offer_matched(part: Part) -> None:
 
 def _read(part: Part) -> Columns:
     """The part's rows; with a window, the last row before it of each process and group too."""
-    window, names = part.task.bounds.window, COLUMNS["part_matched"]["collective"]
+    window, names = part.task.bounds.window, COLUMNS["part_transfers"]["collective"]
     if window is None or window[0] is None:
         return part.columns("collective", names)
     carried = statement("communication", "carried").replace("{first}", str(window[0]))
-    return part.selected(f"SELECT incarnation, {', '.join(names)} FROM collective UNION ALL BY NAME {carried}")
+    return part.selected(
+        f"SELECT incarnation, {', '.join(names)} FROM collective UNION ALL BY NAME {carried}", "collective"
+    )
 
 
 def _hosts(part: Part) -> tuple[dict[int, int], list[str]]:
     """(code of the boot id by process, the boot ids)."""
-    rows = part.rows("SELECT proc, min(boot_id) FROM process WHERE boot_id IS NOT NULL GROUP BY proc")
+    rows = part.rows("SELECT proc, min(boot_id) FROM process WHERE boot_id IS NOT NULL GROUP BY proc", "process")
     names = sorted({str(boot_id) for _, boot_id in rows})
     codes = {name: code for code, name in enumerate(names)}
     return {int(proc): codes[str(boot_id)] for proc, boot_id in rows}, names
@@ -112,13 +114,12 @@ def _hosts(part: Part) -> tuple[dict[int, int], list[str]]:
 def _can_be_matched(rows: Columns) -> Flags:
     """Rows of collectives that have a group, a number and a time of issue."""
     found: Flags = ~rows.is_any("op", ("send", "recv")) & (rows.codes["op"] >= 0) & (rows.codes["group_id"] >= 0)
-    found &= (rows.numbers["seq"] != NULL) & (rows.numbers["issued_ns"] != NULL)
-    return found
+    return found & ~(is_null(rows.numbers["seq"]) | is_null(rows.numbers["issued_ns"]))
 
 
 def _lanes(part: Part, rows: Columns, hosts: dict[int, int], names: list[str], can: Flags) -> _Lanes:
     groups, pairs = rows.texts["group_id"], rows.processes[1]
-    sizes = dict(part.rows("SELECT group_id, max(size) FROM process_group GROUP BY group_id"))
+    sizes = dict(part.rows("SELECT group_id, max(size) FROM process_group GROUP BY group_id", "process_group"))
     num_rows = np.bincount(rows.lanes if can.all() else rows.lanes[can], minlength=len(pairs) * rows.num_groups)
     code = np.arange(len(num_rows))
     process, group = code // rows.num_groups, code % rows.num_groups - 1
@@ -132,18 +133,25 @@ def _lanes(part: Part, rows: Columns, hosts: dict[int, int], names: list[str], c
     return _Lanes(proc, incarnation, group, host, size, is_open, (size > 0) & ((here >= size) | is_open))
 
 
-def _ordered(rows: Columns, chosen: Flags) -> _Rows:
-    """The chosen rows in order, with their arrivals."""
-    order = rows.by_lane if chosen.all() else rows.by_lane[chosen[rows.by_lane]]
-    lane, seq = rows.lanes[order], rows.numbers["seq"][order]
+def _wanted(rows: Columns, lanes: _Lanes, can: Flags) -> Ints:
+    """The rows that can be matched here, by lane."""
+    ends = np.cumsum(np.bincount(rows.lanes, minlength=len(lanes.is_wanted)))
+    bounds = [(int(ends[lane - 1]) if lane else 0, int(ends[lane])) for lane in np.flatnonzero(lanes.is_wanted)]
+    order = joined([rows.by_lane[low:high] for low, high in bounds])
+    return order if can.all() else order[can[order]]
+
+
+def _ordered(rows: Columns, order: Ints) -> _Rows:
+    """Rows in `order`, with their arrivals."""
+    lane, seq = rows.lanes.take(order), rows.numbers["seq"].take(order)
     is_same = lane[1:] == lane[:-1]
     if np.any(is_same & (seq[1:] <= seq[:-1])):
         again = np.lexsort((rows.numbers["record"][order], seq, lane))
         order, lane, seq = order[again], lane[again], seq[again]
         is_same = lane[1:] == lane[:-1]
-    arrival, completed = rows.numbers["issued_ns"][order], rows.numbers["completed_ns"][order]
+    arrival, completed = rows.numbers["issued_ns"].take(order), rows.numbers["completed_ns"].take(order)
     np.maximum(arrival[1:], completed[:-1], out=arrival[1:], where=is_same)
-    return _Rows(lane, rows.codes["op"][order], seq, arrival, completed)
+    return _Rows(lane, rows.codes["op"].take(order), seq, arrival, completed)
 
 
 def _by_group(rows: _Rows, lanes: _Lanes) -> list[list[_Bounds]]:
@@ -199,8 +207,7 @@ def _whole(rows: _Rows, lanes: _Lanes, places: Ints, host: Ints) -> list[_Matche
     first, lane = places[0], rows.lane[places[0, 0]]
     middle = np.partition(np.ascontiguousarray(completed.T), (len(places) - 1) // 2, axis=1)
     return [_Matched(
-        int(lanes.incarnation[lane]), int(lanes.group[lane]), rows.op[first], rows.seq[first],
-        rows.arrival[places], middle[:, (len(places) - 1) // 2],
+        int(lanes.group[lane]), rows.op[first], rows.arrival[places], middle[:, (len(places) - 1) // 2],
     )]  # fmt: skip
 
 
@@ -208,30 +215,30 @@ def _offer(
     part: Part, rows: Columns, names: list[str], lanes: _Lanes, found: list[_Matched], rest: list[_Rows]
 ) -> None:
     groups, ops = rows.texts["group_id"], rows.texts["op"]
-    lasts = [item.arrivals.max(axis=0) for item in found]
-    part.offer("part_matched", pa.table({
-        "incarnation": nullable(_joined([np.full(len(item.seq), item.incarnation) for item in found])),
-        "group_id": coded_text(_joined([np.full(len(item.seq), item.group) for item in found]), groups),
-        "op": coded_text(_joined([item.op for item in found]), ops),
-        "seq": nullable(_joined([item.seq for item in found])), "last_ns": nullable(_joined(lasts)),
-        "first_ns": nullable(_joined([item.arrivals.min(axis=0) for item in found])),
-        "completed_ns": nullable(_joined([item.completed for item in found])),
-    }))  # fmt: skip
-    waits = [(last - item.arrivals).reshape(-1) for item, last in zip(found, lasts, strict=True)]
-    codes = (_joined([np.full(item.arrivals.size, item.group) for item in found]),
-             _joined([np.tile(item.op, len(item.arrivals)) for item in found]))  # fmt: skip
-    part.offer("part_arrival_waits", bucket_counts(rows, codes, _joined(waits)))
+    waits, transfers, longest = BucketCounts(rows), BucketCounts(rows), list[tuple[str, str, int, int]]()
+    for item in found:
+        last, first = item.arrivals.max(axis=0), item.arrivals.min(axis=0)
+        transfer, group = np.maximum(0, item.completed - last), repeated(item.group, len(last))
+        transfers.add(group, item.op, transfer)
+        for op in np.flatnonzero(np.bincount(item.op)).tolist():
+            chosen = item.op == op
+            longest.append(
+                (groups[item.group], ops[op], int(transfer[chosen].max()), int((last - first)[chosen].max()))
+            )
+        for arrivals in item.arrivals:
+            waits.add(group, item.op, last - arrivals)
+    part.offer("part_transfers", transfers.table())
+    part.offer("part_arrival_waits", waits.table())
+    part.offer("part_matched_maxima", pa.Table.from_pylist(
+        [dict(zip(_LONGEST.names, row, strict=True)) for row in longest], _LONGEST
+    ))  # fmt: skip
     part.offer("part_unmatched_arrival", pa.table({
-        "incarnation": nullable(_joined([lanes.incarnation[item.lane] for item in rest])),
-        "group_id": coded_text(_joined([lanes.group[item.lane] for item in rest]), groups),
-        "op": coded_text(_joined([item.op for item in rest]), ops),
-        "seq": nullable(_joined([item.seq for item in rest])),
-        "proc": nullable(_joined([lanes.proc[item.lane] for item in rest])),
-        "arrival_ns": nullable(_joined([item.arrival for item in rest])),
-        "boot_id": coded_text(_joined([lanes.host[item.lane] for item in rest]), names),
-        "completed_ns": nullable(_joined([item.completed for item in rest])),
+        "incarnation": nullable(joined([lanes.incarnation[item.lane] for item in rest])),
+        "group_id": coded_text(joined([lanes.group[item.lane] for item in rest]), groups),
+        "op": coded_text(joined([item.op for item in rest]), ops),
+        "seq": nullable(joined([item.seq for item in rest])),
+        "proc": nullable(joined([lanes.proc[item.lane] for item in rest])),
+        "arrival_ns": nullable(joined([item.arrival for item in rest])),
+        "boot_id": coded_text(joined([lanes.host[item.lane] for item in rest]), names),
+        "completed_ns": nullable(joined([item.completed for item in rest])),
     }))  # fmt: skip
-
-
-def _joined(values: list[Ints]) -> Ints:
-    return np.concatenate([np.zeros(0, np.int64), *values])

@@ -49,6 +49,7 @@ class Partial:
     """The first half: statement `name` of `<analyzer>.sql`. tables: the large ones it reads.
 
     relations: those of `relations.RELATIONS` that it reads; instead: one of them that stands for table collective.
+    needs: one of them without whose rows it contributes nothing.
     given: small tables of the run that it reads; only: one of them whose processes have all rows that it needs.
     """
 
@@ -58,6 +59,7 @@ class Partial:
     tables: tuple[str, ...] = ("collective",)
     relations: tuple[str, ...] = ()
     instead: str = ""
+    needs: str = ""
     given: tuple[Given, ...] = ()
     only: str = ""
 

@@ -20,11 +20,13 @@ from rankscope.schema.measurement import Measurement, Verdict
 
 from .evidence import Evidence
 from .headline import INFO, WARNING, Headline, percent
-from .partials import Pair
+from .partials import Pair, Partial
 from .run import Run
 from .statements import statement
 
-STAGES: Final = Pair.of_rows("pipeline", "stages", ("span",))
+STAGES: Final = Pair(
+    "pipeline", "stages", (Partial("pipeline", "stages_partial", tables=("span",), relations=("part_stages",)),)
+)
 RANK_STEPS: Final = Pair.of_parts("pipeline", "rank_steps", "process", ("span", "collective"))
 PAIRS: Final = (STAGES,)
 """What this analyzer asks of the large tables; the steps only where there is a pipeline, in a second reading."""

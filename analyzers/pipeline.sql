@@ -2,6 +2,9 @@
 -- Stages that spans tell: asked first, since it costs nothing where there are none.
 SELECT DISTINCT stage FROM span WHERE stage IS NOT NULL ORDER BY stage;
 
+-- name: stages_partial
+SELECT * FROM part_stages;
+
 -- name: stages_merge
 SELECT DISTINCT stage FROM partial_pipeline_stages ORDER BY stage;
 

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 _ANALYZER: Final = "profile"
 COLLECTIVES: Final = Partial(_ANALYZER, "collectives_partial", relations=("part_profile",))
 """partial_profile_collectives: by incarnation, process, rank, group, operation and tier."""
-SPANS: Final = Partial(_ANALYZER, "spans", tables=("span",))
+SPANS: Final = Partial(_ANALYZER, "spans_partial", tables=("span",), relations=("part_spans",))
 """partial_profile_spans: by incarnation, process and kind."""
-STEPS: Final = Partial(_ANALYZER, "steps", "process", tables=("step",))
-"""partial_profile_steps: the counted steps of each process."""
+STEPS: Final = Partial(_ANALYZER, "steps_partial", "process", ("step",), ("part_steps",))
+"""partial_profile_steps: the counted steps of each incarnation and process."""
 
 
 def has_any(run: "Run", partial: Partial, condition: str) -> bool:

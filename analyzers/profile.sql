@@ -30,6 +30,13 @@ SELECT incarnation, proc, kind, CAST(count(*) FILTER (WHERE end_ns >= start_ns) 
     min(start_ns) AS first_ns, max(coalesce(end_ns, start_ns)) AS last_ns
 FROM span GROUP BY incarnation, proc, kind;
 
+-- name: spans_partial
+SELECT * FROM part_spans;
+
 -- name: steps
 -- The counted steps of each process.
-SELECT proc, min(rank) AS rank, CAST(sum(duration_ns) AS BIGINT) AS step_ns, CAST(count(*) AS BIGINT) AS num_steps FROM counted_step GROUP BY proc;
+SELECT incarnation, proc, min(rank) AS rank, CAST(sum(duration_ns) AS BIGINT) AS step_ns, CAST(count(*) AS BIGINT) AS num_steps
+FROM counted_step GROUP BY incarnation, proc;
+
+-- name: steps_partial
+SELECT * FROM part_steps;

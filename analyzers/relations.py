@@ -30,6 +30,30 @@ def _profile(part: Part) -> None:
     offer_profile(part)
 
 
+def _spans(part: Part) -> None:
+    from .profile_part import offer_spans
+
+    offer_spans(part)
+
+
+def _stages(part: Part) -> None:
+    from .profile_part import offer_stages
+
+    offer_stages(part)
+
+
+def _steps(part: Part) -> None:
+    from .profile_part import offer_steps
+
+    offer_steps(part)
+
+
+def _stall(part: Part) -> None:
+    from .stall_part import offer_stall
+
+    offer_stall(part)
+
+
 def _waits(part: Part) -> None:
     from .unions import offer_waits
 
@@ -67,7 +91,7 @@ def _sampled(part: Part) -> None:
 
 
 COLUMNS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    "part_matched": {"collective": ("proc", "record", "group_id", "op", "seq", "issued_ns", "completed_ns")},
+    "part_transfers": {"collective": ("proc", "record", "group_id", "op", "seq", "issued_ns", "completed_ns")},
     "part_gaps": {"collective": ("proc", "group_id", "seq", "src", "dst", "tag", "tier")},
     "part_waits": {"collective": ("proc", "step", "wait_begin_ns", "wait_end_ns")},
     "part_phases": {"span": ("proc", "rank", "step", "kind", "name", "start_ns", "end_ns")},
@@ -79,6 +103,12 @@ COLUMNS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "proc", "rank", "record", "group_id", "op", "seq", "src", "dst", "tier", "state", "phase", "timing_source",
             "bytes_in", "issued_ns", "completed_ns", "wait_begin_ns", "wait_end_ns", "stage", "role",
         ),
+    },
+    "part_spans": {"span": ("proc", "record", "kind", "start_ns", "end_ns")},
+    "part_stages": {"span": ("stage",)},
+    "part_steps": {},
+    "part_stall": {
+        "span": ("proc", "rank", "kind", "start_ns", "end_ns"), "sample_batch": ("proc", "rank", "time_ns", "wait_ns"),
     },
     "part_sampled": {"collective": SAMPLED},
     "clock_row": {"collective": CLOCKS},
@@ -92,13 +122,17 @@ COLUMNS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 }  # fmt: skip
 """What each function reads, by table."""
 RELATIONS: Final[dict[str, Callable[[Part], None]]] = {
-    "part_matched": _matched,
+    "part_transfers": _matched,
     "part_gaps": _gaps,
     "part_waits": _waits,
     "part_phases": _phases,
     "part_live": _live,
     "part_durations": _durations,
     "part_profile": _profile,
+    "part_spans": _spans,
+    "part_stages": _stages,
+    "part_steps": _steps,
+    "part_stall": _stall,
     "part_sampled": _sampled,
     "clock_row": _clock_rows,
 }

@@ -28,8 +28,10 @@ def offer_sampled(part: Part) -> None:
     [choice] = part.task.given[CHOICE].to_pylist()
     rows = part.columns("collective", COLUMNS)
     values = rows.numbers[choice["named"]]
-    is_chosen = (values != NULL) & (values // choice["block"] % choice["stride"] == choice["first"])
+    heads = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])[: len(values)]  # values come in runs
+    of_heads = values[heads]
+    is_chosen = (of_heads != NULL) & (of_heads // choice["block"] % choice["stride"] == choice["first"])
+    kept = np.flatnonzero(np.repeat(is_chosen, np.diff(np.append(heads, len(values)))))
     if GROUPS in part.task.given:
-        is_chosen &= rows.is_any("group_id", part.task.given[GROUPS].column("group_id").to_pylist())
-    kept = np.flatnonzero(is_chosen)
+        kept = kept[rows.is_any("group_id", part.task.given[GROUPS].column("group_id").to_pylist())[kept]]
     part.offer("part_sampled", pa.table(rows.taken(kept, ("incarnation", *COLUMNS))))

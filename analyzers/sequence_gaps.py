@@ -21,6 +21,7 @@ def offer_gaps(part: Part) -> None:
     part.offer("part_gaps", pa.table({"proc": pa.array(found, pa.int64())}))
     if len(found):
         chosen = "SELECT * FROM collective SEMI JOIN part_gaps USING (proc)"
+        part.views("collective")
         part.connection.execute(f"CREATE OR REPLACE TEMP VIEW collective_with_gaps AS {chosen}")
     else:
         part.offer_none("collective_with_gaps", "collective")
@@ -34,7 +35,7 @@ def _with_gaps(rows: Columns) -> Ints:
     chosen = (rows.numbers["seq"] != NULL) & ~rows.is_any("tier", ("imported",))
     if not chosen.all():
         order = order[chosen[order]]
-    key, seq = key[order], rows.numbers["seq"][order]
+    key, seq = key.take(order), rows.numbers["seq"].take(order)
     is_same = key[1:] == key[:-1]
     steps = seq[1:] - seq[:-1]
     if np.any(is_same & (steps < 0)):

@@ -4,7 +4,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from rankscope.analyzers.bucket_counts import bucket_counts, log_buckets
+from rankscope.analyzers.bucket_counts import BucketCounts, log_buckets
 from rankscope.analyzers.buckets import BUCKET_MACRO, representative
 from rankscope.analyzers.columns import Columns
 
@@ -23,7 +23,10 @@ def test_every_value_has_the_bucket_that_the_macro_gives() -> None:
 def test_values_are_counted_by_group_and_operation() -> None:
     rows = Columns(0, {}, {}, {"group_id": ["g", "h"], "op": ["send"]})
     codes = (np.array([0, 0, 1, -1, -1]), np.array([0, 0, 0, 0, -1]))
-    found = bucket_counts(rows, codes, np.array([0, 0, 5, 5, 5], np.int64)).to_pylist()
+    counts = BucketCounts(rows)
+    for low, high in ((0, 2), (2, 2), (2, 4), (4, 5)):
+        counts.add(*(code[low:high] for code in codes), np.array([0, 0, 5, 5, 5], np.int64)[low:high])
+    found = counts.table().to_pylist()
     five = int(log_buckets(np.array([5], np.int64))[0])
     assert sorted(map(str, found)) == sorted(
         str({"group_id": group, "op": op, "bucket": bucket, "num_operations": number})
@@ -38,5 +41,4 @@ def test_values_are_counted_by_group_and_operation() -> None:
 
 def test_nothing_has_no_bucket() -> None:
     rows = Columns(0, {}, {}, {"group_id": [], "op": []})
-    none = np.zeros(0, np.int64)
-    assert bucket_counts(rows, (none, none), none).num_rows == 0
+    assert BucketCounts(rows).table().num_rows == 0

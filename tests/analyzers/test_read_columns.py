@@ -34,15 +34,24 @@ def told(columns: Columns, names: tuple[str, ...]) -> list[dict[str, Any]]:
     return found
 
 
+def together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Processes in the order of their first rows, the rows of each as they stand."""
+    places: dict[tuple[Any, Any], int] = {}
+    for row in rows:
+        places.setdefault((row["incarnation"], row["proc"]), len(places))
+    return sorted(rows, key=lambda row: places[row["incarnation"], row["proc"]])
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_arrays_hold_what_the_files_hold(tmp_path: Path, seed: int) -> None:
     names = (*NUMBERS, *TEXTS)
     with Run.open(str(written(tmp_path / "run", seed, is_one_host=True))) as run:
         files = [item for item in run.listing.sealed if item.table == "collective"]
-        found = told(read_columns(run.place, files, names), names) if files else []
+        found = told(read_columns(run.place, files, names, "collective"), names) if files else []
         rows = run.connection.sql(f"SELECT {', '.join(names)}, incarnation FROM collective").to_arrow_table()
         loose = sum(len(part) for part in run.unsealed.facts.get("collective", {}).values())
-    assert told(as_columns(rows), names) == rows.to_pylist()
+    assert told(as_columns(rows), names) == together(rows.to_pylist())
+    assert found == together(found)
     key = str
     if not loose:
         assert sorted(found, key=key) == sorted(rows.to_pylist(), key=key)
@@ -52,7 +61,7 @@ def test_a_column_that_older_files_lack_is_null(tmp_path: Path) -> None:
     with Run.open(str(written(tmp_path / "run", 1, is_one_host=True))) as run:
         item = next(item for item in run.listing.sealed if item.table == "collective")
         older = replace(item, columns=item.columns - {"phase", "bytes_in"})
-        found = read_columns(run.place, [older], ("proc", "phase", "bytes_in"))
+        found = read_columns(run.place, [older], ("proc", "phase", "bytes_in"), "collective")
     assert set(found.codes["phase"].tolist()) == {-1} and set(found.numbers["bytes_in"].tolist()) == {NULL}
 
 
@@ -60,7 +69,7 @@ def test_a_file_that_changed_meanwhile_is_refused(tmp_path: Path) -> None:
     with Run.open(str(written(tmp_path / "run", 1, is_one_host=True))) as run:
         item = next(item for item in run.listing.sealed if item.table == "collective")
         with pytest.raises(OSError, match="changed while it was read"):
-            read_columns(run.place, [replace(item, num_rows=item.num_rows + 1)], ("proc",))
+            read_columns(run.place, [replace(item, num_rows=item.num_rows + 1)], ("proc",), "collective")
 
 
 def test_chunks_with_dictionaries_of_their_own(tmp_path: Path) -> None:
