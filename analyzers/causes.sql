@@ -30,8 +30,7 @@ WHERE list_contains($procs, c.proc) AND coalesce(c.blocking_end_ns, c.end_ns) > 
 -- name: transfers
 -- What of these processes' host-visible waits was waiting for the last arrival, and what transfer.
 SELECT r.proc, r.wait_begin_ns, r.wait_end_ns, l.last_ns
-FROM _late_row r JOIN _late_operation o ON o.incarnation = r.incarnation AND o.team = r.team AND o.pair = r.pair AND o.seq = r.seq AND o.op = r.op
-JOIN _late_last l ON l.operation = o.operation
+FROM _late_arrival r JOIN _late_last l ON l.operation = r.operation
 WHERE list_contains($procs, r.proc) AND r.wait_end_ns > r.wait_begin_ns
     AND (list_contains($keys, r.incarnation * 4294967296 + r.step) OR list_contains($keys, r.incarnation * 4294967296 + r.step + 1))
 ORDER BY r.proc, r.wait_begin_ns, r.wait_end_ns;

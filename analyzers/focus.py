@@ -15,7 +15,7 @@ from .partials import Given, Partial, gather
 from .profile import COLLECTIVES
 from .run import Run
 from .sampled import MAX_ROWS, Sample, leave_choice, most_steps, sampled, stride_of_blocks
-from .sampled_part import CHOICE, GROUPS, PROCESSES
+from .sampled_part import CHOICE
 
 MOST_SUSPECTS: Final = 16
 """Ranks that are looked at, as far as MAX_ROWS goes; the first in any case, up to MOST_TIMES as many rows."""
@@ -23,11 +23,14 @@ MOST_TIMES: Final = 4
 BLOCK: Final = 7
 """Steps in a row, of which the first only shows what the next one inherits."""
 MIN_BLOCKS: Final = 4
+_GROUPS: Final = "sample_group"
+_PROCESSES: Final = "sample_process"
+"""Small tables for each part: group_id of the groups; proc of the processes that have rows of these."""
 _GIVEN: Final = (
-    Given(CHOICE, "FROM _focus_choice"), Given(GROUPS, "FROM _focus_group"), Given(PROCESSES, "FROM _focus_process"),
+    Given(CHOICE, "FROM _focus_choice"), Given(_GROUPS, "FROM _focus_group"), Given(_PROCESSES, "FROM _focus_process"),
 )  # fmt: skip
-ROWS: Final = Partial("sampled", "focus", relations=("part_sampled",), given=_GIVEN, only=PROCESSES)
-"""partial_sampled_focus: the rows of these groups."""
+ROWS: Final = Partial("sampled", "focus", given=_GIVEN, only=_PROCESSES)
+"""partial_sampled_focus: the rows of these groups in the chosen steps, what lateness reads of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ MAX_PASSES: Final = 6
 """How often blame is handed on: a chain of as many kinds of groups."""
 _BEGIN: Final = "coalesce(c.device_start_ns, c.issued_ns)"
 _ROWS: Final = ("steps", "rows")
-_BEFORE: Final = ("operations", "arrivals", "last", "waiting")
+_ARRIVALS: Final = ("operations", "arrivals")
+_BEFORE: Final = ("last", "waiting")
 _AFTER: Final = ("shares", "edges", "blame")
 Ints = NDArray[np.int64]
 
@@ -92,7 +93,8 @@ class Lateness:
 
 
 def lateness(run: Run) -> Lateness:
-    """The lateness of each rank of `run` in its counted steps. Leaves temporary tables _late_* for `causes`.
+    """The lateness of each rank of `run` in its counted steps. Leaves temporary tables _late_operation,
+    _late_arrival, _late_last and _late_share for `causes`.
 
     Computed once for each reading of the run.
     """
@@ -127,17 +129,21 @@ def _lateness(run: Run) -> Lateness:
     for name in _ROWS:
         run.rows(statement(ANALYZER, name).format(**words))
     forget(run, compared)
-    for name in _BEFORE:
+    for name in _ARRIVALS:
         run.rows(statement(ANALYZER, name).format(**words))
+    ((num_matched, num_operations),) = run.rows(statement(ANALYZER, "matched"))
+    run.rows("DROP TABLE _late_row")
+    for name in _BEFORE:
+        run.rows(statement(ANALYZER, name))
     run.attempt(lambda: _charge(run))
     run.rows(statement(ANALYZER, "waits"))
     run.rows("DROP TABLE IF EXISTS _late_waiting; DROP TABLE IF EXISTS _late_charged")
     for name in _AFTER:
         run.rows(statement(ANALYZER, name).format(**words))
     _hand_on(run)
-    ((num_matched, num_operations),) = run.rows(statement(ANALYZER, "matched"))
     sources = tuple(Inheritance(*row) for row in run.rows(statement(ANALYZER, "inheritance")))
     rows = run.rows(statement(ANALYZER, "by_step"))
+    run.rows("DROP TABLE _late_wait")
     found = _as_arrays(rows, sources, (num_matched, num_operations), compared, error)
     run.kept[ANALYZER] = found
     return found

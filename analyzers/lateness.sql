@@ -68,7 +68,7 @@ FROM floored;
 -- at others in flight with this one. start: when it left the one before: all together, or each when it began it, if both are in flight.
 CREATE OR REPLACE TEMP TABLE _late_arrival AS
 SELECT o.operation, o.incarnation, o.step, o.team, o.pair, o.flight, o.is_level, o.kind IN ('all', 'pair') AS is_left_together, r.proc, r.rank, r.is_cause, r.is_waiter,
-    r.begin_ns, coalesce(lag(r.begin_ns) OVER (PARTITION BY o.incarnation, o.team, o.pair, o.flight, r.proc ORDER BY o.operation), o.floor_ns) AS start_ns,
+    r.wait_begin_ns, r.wait_end_ns, r.begin_ns, coalesce(lag(r.begin_ns) OVER (PARTITION BY o.incarnation, o.team, o.pair, o.flight, r.proc ORDER BY o.operation), o.floor_ns) AS start_ns,
     greatest(r.begin_ns, coalesce(o.floor_ns, r.begin_ns)) AS arrival_ns, CASE WHEN o.kind = 'all' THEN greatest(0, r.begin_ns - o.first_begin_ns
         - coalesce(max(r.begin_ns - o.first_begin_ns) OVER (PARTITION BY o.incarnation, o.team, o.pair, o.flight, r.proc ORDER BY o.operation
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)) END AS most_ns
@@ -85,7 +85,7 @@ FROM _late_arrival GROUP BY operation;
 -- name: waiting
 -- What `lateness_waits` reads: until: the last arrival, for those who wait for it.
 CREATE OR REPLACE TEMP TABLE _late_waiting AS
-SELECT a.*, l.culprit, l.first_ns, CASE WHEN a.is_waiter THEN greatest(l.last_ns, a.arrival_ns) ELSE a.arrival_ns END AS until_ns
+SELECT a.* EXCLUDE (start_ns, wait_begin_ns, wait_end_ns), l.culprit, l.first_ns, CASE WHEN a.is_waiter THEN greatest(l.last_ns, a.arrival_ns) ELSE a.arrival_ns END AS until_ns
 FROM _late_arrival a JOIN _late_last l ON l.operation = a.operation;
 
 -- name: waits

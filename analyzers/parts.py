@@ -70,7 +70,7 @@ def plan(run: "Run", partials: "tuple[Partial, ...]", part_rows: int | None = No
     nodes = _nodes(run, partials)
     whole = _task(run, partials)
     if sum(nodes.values()) <= limit:
-        return [replace(whole, is_whole_run=True)]
+        return [replace(whole, is_whole_run=not any(item.only for item in partials))]
     tasks: list[Task] = []
     gathered: list[str] = []
     for node, num_rows in sorted(nodes.items()):

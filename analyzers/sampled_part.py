@@ -11,10 +11,6 @@ from .part import Part
 CHOICE: Final = "sample_choice"
 """The small table that says which: one row. named: step or seq; block, stride, first: of blocks of so many one in
 `stride`, from the one numbered `first`."""
-GROUPS: Final = "sample_group"
-"""Of which groups, where not of all: group_id."""
-PROCESSES: Final = "sample_process"
-"""The processes that have rows of these: proc."""
 COLUMNS: Final = (
     "proc", "rank", "record", "step", "group_id", "op", "seq", "src", "dst", "tag", "root", "bytes_in",
     "bytes_out", "issued_ns", "returned_ns", "wait_begin_ns", "wait_end_ns", "completed_ns", "device_start_ns",
@@ -32,6 +28,4 @@ def offer_sampled(part: Part) -> None:
     of_heads = values[heads]
     is_chosen = (of_heads != NULL) & (of_heads // choice["block"] % choice["stride"] == choice["first"])
     kept = np.flatnonzero(np.repeat(is_chosen, np.diff(np.append(heads, len(values)))))
-    if GROUPS in part.task.given:
-        kept = kept[rows.is_any("group_id", part.task.given[GROUPS].column("group_id").to_pylist())[kept]]
     part.offer("part_sampled", pa.table(rows.taken(kept, ("incarnation", *COLUMNS))))

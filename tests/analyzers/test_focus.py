@@ -11,7 +11,6 @@ from rankscope.analyzers.groups import read_groups
 from rankscope.analyzers.partials import gather
 from rankscope.analyzers.run import Run
 from rankscope.analyzers.sampled import Sample, leave_choice
-from rankscope.analyzers.sampled_part import COLUMNS
 from rankscope.analyzers.stragglers import stragglers
 
 
@@ -44,7 +43,7 @@ def test_the_rows_are_those_of_the_groups(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(parts, "PART_ROWS", part_rows)
     with Run.open(str(grid(tmp_path / "run", 1, num_steps=100))) as run:
         compared = focus.focus(run).sample
-        names = ", ".join(("incarnation", *COLUMNS))
+        names = ", ".join(row[0] for row in run.rows(f"DESCRIBE {compared.table}"))
         found = run.rows(f"SELECT {names} FROM {compared.table} ORDER BY ALL")
         assert found and found == run.rows(
             f"SELECT {names} FROM collective WHERE {compared.chosen} AND group_id IN (?, ?) ORDER BY ALL",
