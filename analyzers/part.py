@@ -108,11 +108,9 @@ class Part:
 
     def _read(self, table: str, names: Sequence[str]) -> Columns:
         files = [item for item in self.task.sealed if item.table == table]
-        is_plain = self.task.bounds.procs is None and self.task.bounds.window is None
-        if files and is_plain and not crowded(files, self.task.facts.get(table, {})) and not self.task.facts.get(table):
+        is_whole = self.task.bounds.procs is None and self.task.bounds.window is None
+        if not self.task.facts.get(table) and (not files or (is_whole and not crowded(files, {}))):
             return read_columns(self.task.place, files, names, table)
-        if not files and not self.task.facts.get(table):
-            return read_columns(self.task.place, [], names, table)
         return self.selected(f"SELECT incarnation, {', '.join(names)} FROM {table}", table)
 
     def selected(self, sql: str, *tables: str) -> Columns:
@@ -126,9 +124,8 @@ class Part:
         for low, high in columns.runs:
             steps, counted = columns.numbers["step"][low:high], self._counted_steps.get(columns.process(low))
             if counted is not None:
-                heads = np.concatenate(
-                    [[0], np.flatnonzero(steps[1:] != steps[:-1]) + 1]
-                )  # rows come in runs of a step
+                # rows come in runs of a step
+                heads = np.concatenate([[0], np.flatnonzero(steps[1:] != steps[:-1]) + 1])
                 place = np.searchsorted(counted, steps[heads])
                 is_counted = counted[np.minimum(place, len(counted) - 1)] == steps[heads]
                 found[low:high] = np.repeat(is_counted, np.diff(np.append(heads, high - low)))

@@ -1,7 +1,6 @@
 """Intervals in a part: how many are how long; unions by process of waits for collectives and of a step's phases.
 
-Nested and parallel intervals count each instant once. Rows come in runs of one process and nearly in the order of time,
-so a running maximum of the ends does it; about 20 ns a row.
+Nested and parallel intervals count each instant once; about 30 ns a row.
 """
 
 import numpy as np
