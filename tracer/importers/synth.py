@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute  # noqa: F401 -- loads what writing calls; by several threads at once it may come too late
+import pyarrow.compute  # loads what writing calls; by several threads at once it may come too late
 
 from rankscope.schema import paths
 from rankscope.schema.arrow import rows_to_table
