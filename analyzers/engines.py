@@ -150,7 +150,7 @@ class RayExecutor(Executor):
         self._is_ours = not ray.is_initialized()
         if self._is_ours:
             ray.init(address=address or None, log_to_driver=False, include_dashboard=False if not address else None)
-        self._call = ray.remote(max_retries=-1)(_call)
+        self._call: Any = ray.remote(max_retries=-1)(_call)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """The future of a Ray task."""

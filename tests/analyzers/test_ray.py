@@ -1,7 +1,4 @@
-"""The engine ray: a cluster of two nodes on this machine, one of whose workers is killed while it works.
-
-Needs Ray (`pip install 'rankscope[ray]'`), which no other test does.
-"""
+"""The engine ray: a cluster of two nodes on this machine, one of whose workers is killed while it works."""
 
 import os
 import signal
@@ -26,7 +23,6 @@ TASK = "ray::_call"
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of two nodes of one core each."""
-    pytest.importorskip("ray", reason="needs rankscope[ray]")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     from ray.cluster_utils import Cluster
