@@ -23,9 +23,9 @@ def test_every_value_has_the_bucket_that_the_macro_gives() -> None:
 def test_values_are_counted_by_group_and_operation() -> None:
     rows = Columns(0, {}, {}, {"group_id": ["g", "h"], "op": ["send"]})
     codes = (np.array([0, 0, 1, -1, -1]), np.array([0, 0, 0, 0, -1]))
-    counts = BucketCounts(rows)
+    counts, values = BucketCounts(rows), np.array([0, 0, 5, 5, 5], np.int64)
     for low, high in ((0, 2), (2, 2), (2, 4), (4, 5)):
-        counts.add(*(code[low:high] for code in codes), np.array([0, 0, 5, 5, 5], np.int64)[low:high])
+        counts.add(codes[0][low:high], codes[1][low:high], values[low:high])
     found = counts.table().to_pylist()
     five = int(log_buckets(np.array([5], np.int64))[0])
     assert sorted(map(str, found)) == sorted(
