@@ -182,7 +182,7 @@ def numbered(values: Ints) -> Ints:
 def coded_text(codes: Ints, texts: Sequence[str]) -> pa.Array:
     """A column of texts from their codes; -1 is null."""
     places = pa.array(codes.astype(np.int32), mask=codes < 0)
-    return pa.DictionaryArray.from_arrays(places, pa.array(texts, pa.string()))
+    return pa.DictionaryArray.from_arrays(places, pa.array(texts or [""], pa.string()))  # DuckDB 1.1 crashes on none
 
 
 def nullable(values: Ints, kind: pa.DataType | None = None) -> pa.Array:
