@@ -76,7 +76,11 @@ def both(first: Union, second: Union) -> Union:
 
 def segments(codes: Ints) -> list[tuple[int, int, int]]:
     """(code, first row, row after the last) of each run of equal codes."""
-    if not len(codes):
-        return []
-    heads = np.concatenate([[0], np.flatnonzero(codes[1:] != codes[:-1]) + 1, [len(codes)]])
-    return [(int(codes[low]), int(low), int(high)) for low, high in pairwise(heads)]
+    edges = [*heads(codes).tolist(), len(codes)]
+    return [(int(codes[low]), low, high) for low, high in pairwise(edges)]
+
+
+def heads(values: Ints) -> Ints:
+    """The first row of each run of equal values."""
+    found: Ints = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])[: len(values)]
+    return found

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from .columns import NULL, numbered, stable_order
-from .intervals import Ints
+from .intervals import Ints, segments
 
 _SMALL: Final = 1 << 16
 _PIECE: Final = 30_000
@@ -55,11 +55,10 @@ def waits(rows: pa.Table) -> pa.Table:
 
 def _pieces(process: Ints) -> list[tuple[int, int]]:
     """Bounds of the rows of some processes at a time."""
-    edges = [*(np.flatnonzero(process[1:] != process[:-1]) + 1).tolist(), len(process)]
     cuts = [0]
-    for edge in edges:
-        if edge - cuts[-1] >= _PIECE or edge == len(process) > cuts[-1]:
-            cuts.append(edge)
+    for _, _, end in segments(process):
+        if end - cuts[-1] >= _PIECE or end == len(process):
+            cuts.append(end)
     return list(pairwise(cuts))
 
 

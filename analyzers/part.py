@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from .buckets import BUCKET_MACRO
 from .columns import Columns, Flags, is_null
-from .intervals import Ints
+from .intervals import Ints, heads
 from .listing import Listing
 from .parts import LARGE, READ, Task
 from .read_columns import as_columns, read_columns
@@ -124,11 +124,10 @@ class Part:
         for low, high in columns.runs:
             steps, counted = columns.numbers["step"][low:high], self._counted_steps.get(columns.process(low))
             if counted is not None:
-                # rows come in runs of a step
-                heads = np.concatenate([[0], np.flatnonzero(steps[1:] != steps[:-1]) + 1])
-                place = np.searchsorted(counted, steps[heads])
-                is_counted = counted[np.minimum(place, len(counted) - 1)] == steps[heads]
-                found[low:high] = np.repeat(is_counted, np.diff(np.append(heads, high - low)))
+                first = heads(steps)  # rows come in runs of a step
+                place = np.searchsorted(counted, steps[first])
+                is_counted = counted[np.minimum(place, len(counted) - 1)] == steps[first]
+                found[low:high] = np.repeat(is_counted, np.diff(np.append(first, high - low)))
         return found
 
     @property

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .columns import NULL, Columns, Flags, coded_text, difference, is_null, is_repeated, nullable, stable_order
-from .intervals import Ints
+from .intervals import Ints, heads
 from .part import Part
 from .relations import COLUMNS
 
@@ -96,8 +96,7 @@ class _Kinds:
     def by(cls, key: Ints) -> "_Kinds":
         """Each value of `key`."""
         order = stable_order(key)
-        key = key.take(order)
-        return cls(order, np.concatenate([[0], np.flatnonzero(key[1:] != key[:-1]) + 1])[: len(key)])
+        return cls(order, heads(key.take(order)))
 
     def ordered(self, values: Ints) -> Ints:
         """Values of the rows, by kind."""

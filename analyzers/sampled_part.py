@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from .columns import NULL
+from .intervals import heads
 from .part import Part
 
 CHOICE: Final = "sample_choice"
@@ -24,8 +25,8 @@ def offer_sampled(part: Part) -> None:
     [choice] = part.task.given[CHOICE].to_pylist()
     rows = part.columns("collective", COLUMNS)
     values = rows.numbers[choice["named"]]
-    heads = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])[: len(values)]  # values come in runs
-    of_heads = values[heads]
+    first = heads(values)  # they come in runs
+    of_heads = values[first]
     is_chosen = (of_heads != NULL) & (of_heads // choice["block"] % choice["stride"] == choice["first"])
-    kept = np.flatnonzero(np.repeat(is_chosen, np.diff(np.append(heads, len(values)))))
+    kept = np.flatnonzero(np.repeat(is_chosen, np.diff(np.append(first, len(values)))))
     part.offer("part_sampled", pa.table(rows.taken(kept, ("incarnation", *COLUMNS))))
