@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rankscope.schema.arrow import arrow_schema
 
-from .intervals import Ints
+from .intervals import Ints, bundles
 
 NULL: Final = int(np.iinfo(np.int64).min)
 """Stands for null in an array of numbers; below every number that occurs."""
@@ -44,7 +44,7 @@ class Columns:
         """Which rows hold one of `texts` in a text column."""
         chosen = np.array([text in texts for text in self.texts[column]] + [False], np.bool_)
         codes = self.codes[column]
-        return np.broadcast_to(chosen[codes[0]], len(codes)) if is_repeated(codes) and len(codes) else chosen[codes]
+        return repeated(chosen[codes[0]], len(codes), np.bool_) if is_repeated(codes) and len(codes) else chosen[codes]
 
     def taken(self, places: Ints, names: Sequence[str]) -> dict[str, pa.Array]:
         """Columns `names` of the rows at `places`, of the types of table collective."""
@@ -99,12 +99,7 @@ class Columns:
 
     def pieces(self) -> "list[Columns]":
         """The rows of some processes at a time, few enough that what is computed of them stays near the processor."""
-        found, low = [], 0
-        for _, high in self.runs:
-            if high - low >= _PIECE or high == self.num_rows:
-                found.append(self._within(low, high))
-                low = high
-        return found or [self]
+        return [self._within(low, high) for low, high in bundles((end for _, end in self.runs), _PIECE)] or [self]
 
     def _within(self, low: int, high: int) -> "Columns":
         numbers, codes = ({name: values[low:high] for name, values in of.items()} for of in (self.numbers, self.codes))
@@ -153,6 +148,11 @@ def is_repeated(values: Ints) -> bool:
 def is_null(values: Ints) -> Flags:
     """Which values are not known."""
     return repeated(values[0] == NULL, len(values), np.bool_) if is_repeated(values) and len(values) else values == NULL
+
+
+def are_told(begins: Ints, ends: Ints) -> Flags:
+    """Which intervals have a begin, and no end before it."""
+    return ~is_null(begins) & (ends >= begins)
 
 
 def stable_order(key: Ints) -> Ints:

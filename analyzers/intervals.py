@@ -4,6 +4,7 @@ Intervals are half open, [begin, end), in nanoseconds; end >= begin. A union is 
 order and how much of it lies before each, so that the part of it within any [a, b) costs two searches.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,10 +33,6 @@ class Union:
         last = np.maximum(place - 1, 0)
         within = np.minimum(times - self.begins[last], self.ends[last] - self.begins[last]) if len(self.begins) else 0
         return np.where(place > 0, self.before[last] + within, 0).astype(np.int64)
-
-    def within(self, other: "Union") -> int:
-        """The length of the intersection with `other`, of which there should be fewer intervals."""
-        return int((self.until(other.ends) - self.until(other.begins)).sum())
 
 
 def union(begins: Ints, ends: Ints) -> Union:
@@ -78,6 +75,18 @@ def segments(codes: Ints) -> list[tuple[int, int, int]]:
     """(code, first row, row after the last) of each run of equal codes."""
     edges = [*heads(codes).tolist(), len(codes)]
     return [(int(codes[low]), low, high) for low, high in pairwise(edges)]
+
+
+def bundles(ends: Iterable[int], least: int) -> list[tuple[int, int]]:
+    """First row and the row after the last of neighbouring runs together, of `least` rows or more but for the last.
+
+    ends: the row after the last of each run.
+    """
+    cuts, last = [0], 0
+    for last in ends:
+        if last - cuts[-1] >= least:
+            cuts.append(last)
+    return list(pairwise([*cuts, last] if last > cuts[-1] else cuts))
 
 
 def heads(values: Ints) -> Ints:

@@ -10,7 +10,6 @@ waited: its waits in all since the operation before in the same group, which it 
 since_turn: the turn of that operation; 0 if there is none.
 """
 
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from .columns import NULL, numbered, stable_order
-from .intervals import Ints, segments
+from .intervals import Ints, bundles, segments
 
 _SMALL: Final = 1 << 16
 _PIECE: Final = 30_000
@@ -47,19 +46,10 @@ def waits(rows: pa.Table) -> pa.Table:
     columns = {name: _array(rows, name)[order] for name in COLUMNS if name not in ("incarnation", "proc")}
     columns["process"] = process[order]
     found = {name: np.empty(rows.num_rows, np.int64) for name in ("turn", "wait_ns", "waited_ns", "since_turn")}
-    for low, high in _pieces(columns["process"]):
+    for low, high in bundles((end for _, _, end in segments(columns["process"])), _PIECE):
         for name, values in _waits({name: values[low:high] for name, values in columns.items()}).items():
             found[name][order[low:high]] = values
     return pa.table(found)
-
-
-def _pieces(process: Ints) -> list[tuple[int, int]]:
-    """Bounds of the rows of some processes at a time."""
-    cuts = [0]
-    for _, _, end in segments(process):
-        if end - cuts[-1] >= _PIECE or end == len(process):
-            cuts.append(end)
-    return list(pairwise(cuts))
 
 
 def _waits(rows: dict[str, NDArray[Any]]) -> dict[str, Ints]:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from .buckets import BUCKET_MACRO
-from .columns import Columns, Flags, is_null
+from .columns import Columns, Flags, are_told
 from .intervals import Ints, heads
 from .listing import Listing
 from .parts import LARGE, READ, Task
@@ -139,8 +139,7 @@ class Part:
     def counted_steps(self) -> Columns:
         """Those of them that view counted_step has."""
         rows = self.steps
-        begins, ends = rows.numbers["start_ns"], rows.numbers["end_ns"]
-        is_ended = ~is_null(begins) & (ends >= begins)
+        is_ended = are_told(rows.numbers["start_ns"], rows.numbers["end_ns"])
         return rows.where(is_ended & (rows.codes["left_out"] < 0) & (rows.numbers["step"] > 0))
 
     @cached_property

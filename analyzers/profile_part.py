@@ -12,7 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .columns import NULL, Columns, Flags, coded_text, difference, is_null, is_repeated, nullable, stable_order
+from .columns import (
+    NULL,
+    Columns,
+    Flags,
+    are_told,
+    coded_text,
+    difference,
+    is_null,
+    is_repeated,
+    nullable,
+    stable_order,
+)
 from .intervals import Ints, heads
 from .part import Part
 from .relations import COLUMNS
@@ -41,7 +52,7 @@ def offer_spans(part: Part) -> None:
     begins, ends, record = (kinds.ordered(rows.numbers[name]) for name in ("start_ns", "end_ns", "record"))
     recorded = _only(begins, ~is_null(record))
     first = kinds.order[kinds.heads]
-    counts = {"num_closed": ~is_null(begins) & (ends >= begins), "num_records": ~is_null(record)}
+    counts = {"num_closed": are_told(begins, ends), "num_records": ~is_null(record)}
     extremes = {
         "last_record": kinds.most(record), "first_recorded_ns": kinds.least(recorded),
         "last_recorded_ns": kinds.most(recorded), "first_ns": kinds.least(begins),

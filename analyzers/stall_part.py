@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from .columns import NULL, Columns, Flags, is_null, nullable
+from .columns import Columns, Flags, are_told, is_null, nullable
 from .intervals import Ints
 from .part import Part
 from .relations import COLUMNS
@@ -37,7 +37,7 @@ def _runs(part: Part) -> dict[tuple[int, int], tuple[int, int]]:
     """Begin of the first step that ended and end of the last, by incarnation and process."""
     steps, found = part.steps, {}
     begins, ends = steps.numbers["start_ns"], steps.numbers["end_ns"]
-    is_ended = ~is_null(begins) & (ends >= begins)
+    is_ended = are_told(begins, ends)
     for low, high in steps.runs:
         chosen = is_ended[low:high]
         if chosen.any():
@@ -49,7 +49,7 @@ def _within(rows: Columns, begins: Ints, ends: Ints, chosen: Flags, key: tuple[i
     """The intervals of a process."""
     low, high = rows.places.get(key, (0, 0))
     begins, ends = begins[low:high], ends[low:high]
-    kept = chosen[low:high] & (begins != NULL) & (ends >= begins)
+    kept = chosen[low:high] & are_told(begins, ends)
     return rows.numbers["rank"][low:high][kept], begins[kept], ends[kept]
 
 

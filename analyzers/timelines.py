@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .columns import NULL, Flags, is_repeated
+from .columns import NULL, Flags, are_told, is_repeated
 from .intervals import Ints, Union, union
 
 _TOGETHER: Final = 100_000
@@ -105,7 +105,7 @@ def _intervals(keys: tuple[Hashable, ...], told: Told) -> Intervals:
     places = [told.places.get(key, _NOWHERE) for key in keys]
     num = np.array([high - low for low, high in places])
     begins, ends = _taken(told.begins, places), _taken(told.ends, places)
-    is_there = (begins != NULL) & (ends >= begins)
+    is_there = are_told(begins, ends)
     if told.chosen is not None:
         is_there &= _taken(told.chosen, places)
     if is_there.all():

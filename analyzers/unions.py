@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from .bucket_counts import BucketCounts
-from .columns import NULL, coded_text, difference, joined, nullable, stable_order
+from .columns import are_told, coded_text, difference, joined, nullable, stable_order
 from .intervals import segments
 from .part import Part
 from .relations import COLUMNS
@@ -48,7 +48,7 @@ def offer_phases(part: Part) -> None:
     """part_phases(proc, kind, name, rank, num_spans, union_ns): by kind, in counted steps; name: of a user's span."""
     rows = part.columns("span", COLUMNS["part_phases"]["span"])
     begins, ends = rows.numbers["start_ns"], rows.numbers["end_ns"]
-    chosen = np.flatnonzero((begins != NULL) & (ends >= begins) & part.counted(rows))
+    chosen = np.flatnonzero(are_told(begins, ends) & part.counted(rows))
     kinds, names = rows.texts["kind"], rows.texts["name"]
     kind = rows.codes["kind"][chosen]
     is_users = kind == (kinds.index("user") if "user" in kinds else -2)
