@@ -24,6 +24,8 @@ from .headline import INFO, WARNING, Headline
 from .matched import SOURCE, TABLES, Matching, matched
 from .placement import Crossing, placement
 from .run import Row, Run
+from .slow_links import SlowLink, slow_links
+from .slow_links import headlines as slow_link_headlines
 
 ANALYZER: Final = "collectives"
 MAX_GROUPS: Final = 16
@@ -79,7 +81,8 @@ class Unmatched:
 class Collectives:
     """The answer. classes: most time first. caused: by rank, what others waited for it (collective.wait_caused).
 
-    network: what nodes send for their collectives against what they must. placement: most bytes first.
+    network: what nodes send for their collectives against what they must. placement: most bytes first. slow_links: the
+    dearest first.
     """
 
     classes: tuple[OperationClass, ...]
@@ -87,8 +90,13 @@ class Collectives:
     caused: tuple[Measurement, ...]
     network: Amplification
     placement: tuple[Crossing, ...]
+    slow_links: tuple[SlowLink, ...]
     headlines: tuple[Headline, ...]
-    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What the slow links amount to: who is late is for `stragglers` to tell."""
+        return tuple(item.verdict for item in self.slow_links)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -99,7 +107,7 @@ class Collectives:
         found += self.network.measurements
         for crossing in self.placement:
             found += crossing.measurements
-        return tuple(found)
+        return (*found, *(item.slowdown for item in self.slow_links))
 
 
 def collectives(run: Run, coverage: float | None = None) -> Collectives:
@@ -116,9 +124,11 @@ def _collectives(run: Run, coverage: float | None) -> Collectives:
         key=lambda item: (-item.wait_ns - item.transfer_ns, -item.num_operations, item.group_kind, item.op,
                           item.group.label if item.group else "", item.size_class or 0),
     )  # fmt: skip
+    slow = slow_links(matching, groups, coverage)
     return Collectives(
         tuple(classes), _unmatched(matching, groups), _caused(matching, coverage), network,
-        placement(matching, groups, exposed, coverage), (*_waiting(classes), *_sending(network)),
+        placement(matching, groups, exposed, coverage), slow,
+        (*slow_link_headlines(slow), *_waiting(classes), *_sending(network)),
     )  # fmt: skip
 
 

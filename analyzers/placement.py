@@ -85,6 +85,12 @@ def placement(
     return tuple(sorted(crossings, key=lambda item: (-int(item.bytes.value or 0), item.group_kind, item.link)))
 
 
+def nodes_of(matching: Matching) -> dict[int, str]:
+    """The node of each rank, where that is known."""
+    ranks = {row[0]: _rank(row) for row in matching.rows("ranks")}
+    return {rank: item.node for rank, item in ranks.items() if item.node is not None}
+
+
 @dataclass(slots=True)
 class _Sums:
     """Sums over the groups and operations of one dimension and link."""

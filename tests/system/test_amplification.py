@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from two_nodes import Wire, limit_rate, start_rank, two_nodes
+from linked_nodes import Wire, limit_rate, start_rank, two_nodes
 
 from rankscope.cli import main
 

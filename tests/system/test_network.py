@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from two_nodes import Wire, start_rank, two_nodes
+from linked_nodes import Wire, start_rank, two_nodes
 
 from rankscope.cli import main
 

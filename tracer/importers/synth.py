@@ -71,7 +71,7 @@ def synthesise(plan: Plan, address: str, progress: Progress = lambda what, done,
 
 def _write(plan: Plan, place: rundir.RunDir, run_id: str, progress: Progress) -> Synthesised:
     simulation, store = _simulated(plan, progress)
-    layout = Layout(plan, tuple(simulation.slots), tuple(map(tuple, simulation.span_kinds)))
+    layout = Layout.of(plan, simulation.slots, simulation.span_kinds, store)
     length = float(store.ends[:, -1].max())
     clocks = host_clocks(plan, length)
     nodes = [_Node(place, run_id, layout, store, clocks, number) for number in range(plan.num_nodes)]

@@ -71,14 +71,16 @@ def clock_rows(plan: Plan, node: int, clock: HostClock, reference: HostClock, le
 
 def capture_rows(layout: Layout, node: int, clock: HostClock, length_ns: float) -> list[Row]:
     """What the hooks would have told of themselves: 5 us an entry."""
-    plan = layout.plan
-    calls = layout.records_per_step * plan.steps
-    return [{
-        "proc": proc_of(plan, rank), "rank": rank, "time_ns": _stamp(clock, length_ns), "hook": "process_groups",
-        "tier": "native", "is_on": True, "num_rows": calls, "num_dropped": 0, "num_errors": 0, "num_calls": calls,
-        "num_timed_calls": calls // 64, "timed_ns": calls // 64 * 5_000, "timed_ns_squared": calls // 64 * 26e6,
-        "ring_path": "/dev/shm/synthetic", "is_tmpfs": True,
-    } for rank in _ranks(plan, node)]  # fmt: skip
+    found = []
+    for rank in _ranks(layout.plan, node):
+        calls = layout.num_records(rank)
+        found.append({
+            "proc": proc_of(layout.plan, rank), "rank": rank, "time_ns": _stamp(clock, length_ns),
+            "hook": "process_groups", "tier": "native", "is_on": True, "num_rows": calls, "num_dropped": 0,
+            "num_errors": 0, "num_calls": calls, "num_timed_calls": calls // 64, "timed_ns": calls // 64 * 5_000,
+            "timed_ns_squared": calls // 64 * 26e6, "ring_path": "/dev/shm/synthetic", "is_tmpfs": True,
+        })  # fmt: skip
+    return found
 
 
 def process_samples(plan: Plan, node: int, clock: HostClock, store: Store) -> list[Row]:
@@ -147,7 +149,7 @@ def _process(layout: Layout, rank: int, clock: HostClock) -> Row:
         "host": clock.name, "boot_id": clock.boot_id, "pid": 1000 + rank % plan.ranks_per_node,
         "started_ns": EPOCH_NS - 10_000_000_000, "incarnation": INCARNATION, "restart_count": 0, "from_record": 0,
         "mesh_dp": int(data), "mesh_tp": int(tensor), "mesh_pp": int(stage), "exit_kind": "clean",
-        "num_records": layout.records_per_step * plan.steps, "num_dropped": 0,
+        "num_records": layout.num_records(rank), "num_dropped": 0,
     }  # fmt: skip
 
 

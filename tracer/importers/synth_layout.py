@@ -1,5 +1,6 @@
 """Who is who in a synthetic run: processes, groups, and the ranks of a node."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,22 +12,35 @@ from .synth_plan import Plan
 from .synth_planted import places, stage_of
 from .synth_program import Dimension, Slots
 from .synth_steps import SpanKind
+from .synth_store import Store
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What all nodes' rows have in common. slots, span_kinds: by stage."""
+    """What all nodes' rows have in common. slots, span_kinds: by stage. records: by rank, how many ring records it has
+    taken before each step, and at the end: one for each operation and span, and for the step itself.
+    """
 
     plan: Plan
     slots: tuple[Slots, ...]
     span_kinds: tuple[tuple[SpanKind, ...], ...]
+    records: Ints
 
-    @property
-    def records_per_step(self) -> int:
-        """Ring records that a rank takes in a step: operations, spans, the step itself."""
-        return max(map(len, self.slots)) + max(map(len, self.span_kinds)) + 1
+    @classmethod
+    def of(cls, plan: Plan, slots: Sequence[Slots], span_kinds: Sequence[Sequence[SpanKind]], store: Store) -> "Layout":
+        """The layout of what was simulated."""
+        num_operations = np.array([len(slots[stage_of(plan, rank)]) for rank in range(plan.ranks)])
+        records = np.zeros((plan.ranks, plan.steps + 1), np.int64)
+        for rank in range(plan.ranks):
+            num_spans = np.count_nonzero(~np.isnan(store.span_start[rank]), axis=1)
+            np.cumsum(num_operations[rank] + num_spans + 1, out=records[rank, 1:])
+        return cls(plan, tuple(slots), tuple(map(tuple, span_kinds)), records)
+
+    def num_records(self, rank: int) -> int:
+        """Of the whole run."""
+        return int(self.records[rank, -1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class _Operations:
         self._shape = (len(part.ranks), end - begin, len(self._slots))
 
     def table(self) -> pa.Table:
-        columns = self._rows.key(self._part, self._begin, self._end, 0, self._shape[2])
+        columns = self._rows.key(self._part, self._begin, self._end, np.arange(self._shape[2]))
         columns |= self._identity() | self._told() | self._times()
         return table("collective", columns, int(np.prod(self._shape)))
 

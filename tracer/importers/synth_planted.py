@@ -34,22 +34,17 @@ def delays(plan: Plan, stragglers: Iterable[Straggler], cause: str) -> Floats:
 
 
 def slow_links(plan: Plan) -> dict[Dimension, Floats]:
-    """How many times as long a transfer takes, by dimension; more than once where its group leaves a slow node."""
+    """How many times as long a transfer takes, by dimension; more than once where its group leaves a slow node. Of "pp"
+    by the first of two neighbouring stages.
+    """
     node = places(plan) // plan.ranks_per_node
     factors = np.ones(plan.num_nodes)
     for link in plan.slow_links:
         factors[link.node] = max(factors[link.node], link.factor)
     own = factors[node]
-    found: dict[Dimension, Floats] = {"pp": _between_stages(node, own)}
+    between = np.where(node[:-1] != node[1:], np.maximum(own[:-1], own[1:]), 1.0)
+    found: dict[Dimension, Floats] = {"pp": between}
     for dimension, axis in AXES.items():
         leaves = node.max(axis=axis, keepdims=True) != node.min(axis=axis, keepdims=True)
         found[dimension] = np.where(leaves, own.max(axis=axis, keepdims=True), 1.0)
-    return found
-
-
-def _between_stages(node: npt.NDArray[np.int64], own: Floats) -> Floats:
-    found = np.ones(own.shape)
-    for first, second in ((slice(None, -1), slice(1, None)), (slice(1, None), slice(None, -1))):
-        worse = np.where(node[first] != node[second], np.maximum(own[first], own[second]), 1.0)
-        found[first] = np.maximum(found[first], worse)
     return found

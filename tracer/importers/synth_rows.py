@@ -50,15 +50,17 @@ class NodeRows:
         for begin in range(0, self._plan.steps, width):
             yield begin, min(self._plan.steps, begin + width)
 
-    def key(self, part: Part, begin: int, end: int, first: int, num: int) -> dict[str, Any]:
-        """proc, rank, record and step of `num` rows a rank and step, whose records begin at `first` in the step."""
-        shape = (len(part.ranks), end - begin, num)
+    def key(self, part: Part, begin: int, end: int, within: Ints) -> dict[str, Any]:
+        """proc, rank, record and step of some rows a rank and step. within: their records since the begin of the step,
+        of a shape that fits (ranks, steps, rows).
+        """
+        shape = (len(part.ranks), end - begin, within.shape[-1])
         procs = np.array([self._procs[int(rank)] for rank in part.ranks], np.int64)
         steps = np.arange(begin, end, dtype=np.int64)
-        records = steps[:, None] * self.layout.records_per_step + first + np.arange(num)
+        records = self.layout.records[part.ranks, begin:end, None] + within
         return {
             "proc": spread(procs[:, None, None], shape), "step": spread(steps[None, :, None], shape),
-            "rank": spread(part.ranks.astype(np.int32)[:, None, None], shape), "record": spread(records[None], shape),
+            "rank": spread(part.ranks.astype(np.int32)[:, None, None], shape), "record": spread(records, shape),
         }  # fmt: skip
 
     def stamps(self, times: npt.NDArray[np.float64]) -> Ints:
@@ -69,9 +71,9 @@ class NodeRows:
         kinds = self.layout.span_kinds[part.stage]
         start = self.store.span_start[part.ranks, begin:end, : len(kinds)]
         stop = self.store.span_end[part.ranks, begin:end, : len(kinds)]
-        there = ~np.isnan(start).ravel()
-        first = max(len(slots) for slots in self.layout.slots)
-        columns = self.key(part, begin, end, first, len(kinds)) | {
+        is_there = ~np.isnan(start)
+        within = len(self.layout.slots[part.stage]) + np.cumsum(is_there, axis=2) - 1
+        columns = self.key(part, begin, end, within) | {
             "kind": words([kind.kind for kind in kinds], start.shape),
             "start_ns": self.stamps(start), "end_ns": self.stamps(stop),
         }  # fmt: skip
@@ -81,11 +83,12 @@ class NodeRows:
                         "stage": spread(np.full((1, 1, 1), part.stage, np.int32), start.shape),
                         "chunk": spread(np.zeros((1, 1, 1), np.int32), start.shape)}  # fmt: skip
         found = table("span", columns, start.size)
-        return found if there.all() else found.filter(pa.array(there))
+        return found if is_there.all() else found.filter(pa.array(is_there.ravel()))
 
     def _steps(self, part: Part, begin: int, end: int) -> pa.Table:
         shape = (len(part.ranks), end - begin, 1)
-        columns = self.key(part, begin, end, self.layout.records_per_step - 1, 1) | {
+        last = np.diff(self.layout.records[part.ranks, begin : end + 1], axis=1)[:, :, None] - 1
+        columns = self.key(part, begin, end, last) | {
             "start_ns": self.stamps(self.store.starts[part.ranks, begin:end]),
             "end_ns": self.stamps(self.store.ends[part.ranks, begin:end]),
             "boundary": words(["optimizer"], shape), "is_skipped": np.zeros(len(part.ranks) * (end - begin), np.bool_),

@@ -143,7 +143,8 @@ class Simulation:
     ) -> None:  # fmt: skip
         source, target = _source(task.phase, stage, self.plan.pp), _target(task.phase, stage, self.plan.pp)
         if source is not None:
-            self._receive(stage, RECEIVE[task.phase], task.microbatch, sent[task.phase, source, task.microbatch])
+            came = sent[task.phase, source, task.microbatch]
+            self._receive(stage, min(stage, source), RECEIVE[task.phase], task.microbatch, came)
         begin = self._now[stage].copy()
         self._hold_up(stage, held)
         pieces = len(task.inner) + 1
@@ -217,9 +218,10 @@ class Simulation:
         self._emit(stage, kind, begin, self._now[stage].copy(), microbatch)
         return begin
 
-    def _receive(self, stage: int, kind: Kind, microbatch: int, sent: Floats) -> None:
+    def _receive(self, stage: int, first: int, kind: Kind, microbatch: int, sent: Floats) -> None:
+        """first: of the two stages."""
         begin = self._now[stage].copy()
-        transfer = self._transfer(kind, begin.shape) * self._slow["pp"][stage]
+        transfer = self._transfer(kind, begin.shape) * self._slow["pp"][first]
         completed = np.maximum(begin, sent) + transfer + self._seen(begin.shape)
         self._emit(stage, kind, begin, completed, microbatch)
         self._now[stage] = completed + ISSUE_NS
