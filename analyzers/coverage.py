@@ -198,7 +198,8 @@ def _rows(run: Run, share: float | None) -> tuple[Measurement, ...]:
     for table in (name for name, declared in TABLES.items() if declared.table_class != "conclusion"):
         if run.size(table).num_rows:
             sql = statement(ANALYZER, "tables").replace("{table}", table)
-            count = run.rows(sql)[0][0]
+            known = run.num_rows(table)
+            count = run.rows(sql)[0][0] if known is None else known
             found.append(
                 Evidence(run, ANALYZER, sql, (table,), share).measurement(
                     "capture.rows", count, {"table": table}, count

@@ -26,13 +26,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from .clocks import Alignment, align
 from .focus import Focus, focus, forget
-from .lateness_waits import COLUMNS as WAITING
 from .lateness_waits import waits
-from .run import Row, Run
+from .run import Run
 from .statements import statement
 
 ANALYZER: Final = "lateness"
@@ -43,7 +43,6 @@ MAX_PASSES: Final = 6
 _BEGIN: Final = "coalesce(c.device_start_ns, c.issued_ns)"
 _ROWS: Final = ("steps", "rows")
 _ARRIVALS: Final = ("operations", "arrivals")
-_BEFORE: Final = ("last", "waiting")
 _AFTER: Final = ("shares", "edges", "blame")
 Ints = NDArray[np.int64]
 
@@ -133,16 +132,14 @@ def _lateness(run: Run) -> Lateness:
         run.rows(statement(ANALYZER, name).format(**words))
     ((num_matched, num_operations),) = run.rows(statement(ANALYZER, "matched"))
     run.rows("DROP TABLE _late_row")
-    for name in _BEFORE:
-        run.rows(statement(ANALYZER, name))
+    run.rows(statement(ANALYZER, "last"))
     run.attempt(lambda: _charge(run))
-    run.rows(statement(ANALYZER, "waits"))
-    run.rows("DROP TABLE IF EXISTS _late_waiting; DROP TABLE IF EXISTS _late_charged")
     for name in _AFTER:
         run.rows(statement(ANALYZER, name).format(**words))
     _hand_on(run)
     sources = tuple(Inheritance(*row) for row in run.rows(statement(ANALYZER, "inheritance")))
-    rows = run.rows(statement(ANALYZER, "by_step"))
+    by_step = statement(ANALYZER, "by_step")
+    rows = run.attempt(lambda: run.connection.sql(by_step).to_arrow_table())
     run.rows("DROP TABLE _late_wait")
     found = _as_arrays(rows, sources, (num_matched, num_operations), compared, error)
     run.kept[ANALYZER] = found
@@ -150,10 +147,13 @@ def _lateness(run: Run) -> Lateness:
 
 
 def _charge(run: Run) -> None:
-    """`_late_charged`: each row of `_late_waiting` with what the rank waits there."""
-    rows = run.connection.sql(f"SELECT {', '.join(WAITING)} FROM _late_waiting").to_arrow_table()
-    run.connection.register("_charged", waits(rows))
-    run.connection.execute("CREATE OR REPLACE TEMP TABLE _late_charged AS SELECT * FROM _charged")
+    """`_late_wait`: the arrivals, each with what the rank waits there."""
+    rows = run.connection.sql(statement(ANALYZER, "waiting")).to_arrow_table()
+    charged = waits(rows)
+    for name in charged.column_names:
+        rows = rows.append_column(name, charged.column(name))
+    run.connection.register("_charged", rows)
+    run.connection.execute(statement(ANALYZER, "waits"))
     run.connection.unregister("_charged")
 
 
@@ -181,29 +181,25 @@ def _error(clocks: Alignment) -> int | None:
 
 
 def _as_arrays(
-    rows: list[Row], sources: tuple[Inheritance, ...], matched: tuple[int, int], compared: Focus, error_ns: int | None
+    rows: pa.Table, sources: tuple[Inheritance, ...], matched: tuple[int, int], compared: Focus, error_ns: int | None
 ) -> Lateness:
-    table = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)
-    ranks = np.unique(table[:, 2])
-    steps = np.unique(table[:, :2], axis=0)
-    at = (_position(table[:, :2], steps), np.searchsorted(ranks, table[:, 2]))
-    values = np.array([row[3:] for row in rows], np.int64).reshape(-1, 5)
-    shape = (len(steps), len(ranks))
-    durations = np.zeros(shape[0], np.int64)
-    durations[at[0]] = values[:, 0]
-    parts = [np.zeros(shape, np.int64) for _ in range(4)]
-    for part, column in zip(parts, values[:, 1:].T, strict=True):
-        part[at] = column
+    """rows: those of the statement `by_step`, in its order."""
+    columns = {name: rows.column(name).to_numpy().astype(np.int64) for name in rows.column_names}
+    incarnation, step, rank = (columns[name] for name in ("incarnation", "step", "rank"))
+    is_head = np.ones(len(step), np.bool_)
+    is_head[1:] = (incarnation[1:] != incarnation[:-1]) | (step[1:] != step[:-1])
+    heads, ranks = np.flatnonzero(is_head), np.unique(rank)
+    at, shape = (np.cumsum(is_head) - 1, np.searchsorted(ranks, rank)), (len(heads), len(ranks))
+
+    def spread(name: str) -> Ints:
+        found = np.zeros(shape, np.int64)
+        found[at] = columns[name]
+        return found
+
     is_known = np.zeros(shape, np.bool_)
     is_known[at] = True
-    own, inherited, wait, blame = parts
     return Lateness(
-        tuple(map(int, ranks)), tuple(Step(int(incarnation), int(step)) for incarnation, step in steps), durations,
-        own, inherited, wait, blame, is_known, sources, *matched, compared, error_ns,
+        tuple(ranks.tolist()), tuple(map(Step, incarnation[heads].tolist(), step[heads].tolist())),
+        columns["duration_ns"][heads], spread("own_ns"), spread("inherited_ns"), spread("wait_ns"), spread("blame_ns"),
+        is_known, sources, *matched, compared, error_ns,
     )  # fmt: skip
-
-
-def _position(keys: Ints, steps: Ints) -> Ints:
-    """Rows of `steps` (sorted, distinct) at which `keys` stand."""
-    _, inverse = np.unique(np.concatenate([steps, keys]), axis=0, return_inverse=True)
-    return np.asarray(inverse, np.int64).reshape(-1)[len(steps) :]

@@ -83,22 +83,22 @@ SELECT operation, max(arrival_ns) FILTER (is_cause) AS last_ns,
 FROM _late_arrival GROUP BY operation;
 
 -- name: waiting
--- What `lateness_waits` reads: until: the last arrival, for those who wait for it.
-CREATE OR REPLACE TEMP TABLE _late_waiting AS
+-- What `lateness_waits` reads, and more that is kept. until: the last arrival, for those who wait for it.
 SELECT a.* EXCLUDE (start_ns, wait_begin_ns, wait_end_ns), l.culprit, l.first_ns, CASE WHEN a.is_waiter THEN greatest(l.last_ns, a.arrival_ns) ELSE a.arrival_ns END AS until_ns
 FROM _late_arrival a JOIN _late_last l ON l.operation = a.operation;
 
 -- name: waits
--- With each row's turn, wait, waited and since_turn, which `lateness_waits` computes.
+-- Its rows, each with its turn, wait, waited and since_turn, which `lateness_waits` computes.
 CREATE OR REPLACE TEMP TABLE _late_wait AS
-SELECT operation, incarnation, step, team, pair, is_level, proc, rank, is_cause, is_waiter, arrival_ns, most_ns, culprit, first_ns, turn, wait_ns, waited_ns, since_turn
-FROM _late_waiting POSITIONAL JOIN _late_charged;
+SELECT operation, incarnation, step, team, is_level, proc, rank, is_cause, is_waiter, arrival_ns, most_ns, culprit, first_ns, turn, wait_ns, waited_ns, since_turn
+FROM _charged;
 
 -- name: shares
 -- Lateness after the first arrival, and the part of it that the rank inherited: what it waited elsewhere meanwhile, beyond what the first
 -- rank waited.
 CREATE OR REPLACE TEMP TABLE _late_share AS
-SELECT w.*, CASE WHEN w.is_cause THEN least(w.most_ns, greatest(0, w.arrival_ns - w.first_ns)) ELSE 0 END AS lateness_ns,
+SELECT w.operation, w.incarnation, w.step, w.team, w.is_level, w.proc, w.rank, w.is_cause, w.culprit, w.turn, w.since_turn, w.wait_ns, w.waited_ns,
+    CASE WHEN w.is_cause THEN least(w.most_ns, greatest(0, w.arrival_ns - w.first_ns)) ELSE 0 END AS lateness_ns,
     least(lateness_ns, greatest(0, w.waited_ns - m.waited_ns)) AS inherited_ns
 FROM _late_wait w JOIN (
     SELECT operation, min(waited_ns) AS waited_ns FROM _late_wait WHERE is_waiter AND arrival_ns = first_ns GROUP BY operation) m

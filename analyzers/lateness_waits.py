@@ -1,7 +1,7 @@
 """How long each rank waits at each operation, each instant charged once: windows over rows in several orders.
 
-The same windows in SQL take ten times as long, since each sorts all columns. In: `_late_waiting`, a row for each rank
-and operation. Out: the arrays of a table with a row for each of its rows, in the same order:
+The same windows in SQL take ten times as long, since each sorts all columns. In: the rows of statement `waiting`, one
+for each rank and operation. Out: the arrays of a table with a row for each of them, in the same order:
 
 turn: the rank's operations in the order in which it arrived at them, from 1.
 wait: until the last arrival, each instant charged once, to the operation that the rank blocks on, and of operations in

@@ -7,8 +7,9 @@ number as lower coverage; a file of a newer major ontology refuses the whole run
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,9 +31,11 @@ _NOT_DATA: Final = re.compile(r"(^|/)\.|\.beat$")
 """Files that are not whole yet are hidden; a beat says that an agent lives."""
 FOREIGN: Final = "not a file of a run"
 _READERS: Final = 8
-"""Threads that read footers: on shared file systems the wait is latency."""
+"""Threads that read files: on shared file systems the wait is latency."""
 _BUNDLE: Final = 16
-"""Footers that a thread reads before it asks for more."""
+"""Files that a thread reads before it asks for more."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,9 @@ def list_run(place: Place) -> Listing:
             sealed.append(file)
         else:
             faults.append(Fault(relative, FOREIGN))
-    good, bad = _read_footers(place, sealed)
+    answers = in_threads(lambda item: _read_footer(place, item), sealed)
+    good = [answer for answer in answers if isinstance(answer, RunFile)]
+    bad = [answer for answer in answers if isinstance(answer, Fault)]
     replaced = {(item.table, item.partition, k) for item in good for k in item.replaces - {item.k}}
     kept = tuple(item for item in good if (item.table, item.partition, item.k) not in replaced)
     replaced |= {(item.table, item.partition, item.k) for item in kept} | {
@@ -158,18 +163,15 @@ def _written(item: RunFile) -> tuple[str, tuple[tuple[int, str], ...]]:
     return item.path.rpartition("/")[0], tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
 
 
-def _read_footers(place: Place, files: list[RunFile]) -> tuple[tuple[RunFile, ...], list[Fault]]:
-    answers = _in_threads(place, files) if len(files) > _READERS else [_read_footer(place, item) for item in files]
-    good = tuple(answer for answer in answers if isinstance(answer, RunFile))
-    return good, [answer for answer in answers if isinstance(answer, Fault)]
-
-
-def _in_threads(place: Place, files: list[RunFile]) -> list[RunFile | Fault]:
+def in_threads(read: Callable[[RunFile], T], files: Sequence[RunFile]) -> list[T]:
+    """What `read` returns for each file: of many they are read side by side."""
+    if len(files) <= _READERS:
+        return [read(item) for item in files]
     from concurrent.futures import ThreadPoolExecutor
 
     bundles = [files[low : low + _BUNDLE] for low in range(0, len(files), _BUNDLE)]
     with ThreadPoolExecutor(_READERS) as pool:
-        found = pool.map(lambda bundle: [_read_footer(place, item) for item in bundle], bundles)
+        found = pool.map(lambda bundle: [read(item) for item in bundle], bundles)
         return [answer for answers in found for answer in answers]
 
 

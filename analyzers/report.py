@@ -111,6 +111,7 @@ def report(run: Run) -> Report:
 def _report(run: Run) -> Report:
     gather(run, (*(item for pair in PAIRS for item in pair.partials), *sampled.partials(run),
                  *clock_rows.partials(run)))  # fmt: skip
+    run.hold("step")  # most questions ask for the steps that count
     quality = coverage(run)
     share = None if quality.coverage.value is None else float(quality.coverage.value)
     short, talk, where = brief(run, share), communication(run, share), phases(run, share)

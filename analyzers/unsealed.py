@@ -8,7 +8,7 @@ entity tables, which are small, are merged with their sealed files in the same w
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from rankscope.schema.paths import local_folders
 from rankscope.schema.streams import read_stream
 from rankscope.schema.tables import TABLES
 
-from .listing import Fault, Listing, RunFile, is_entity, relative_path
+from .listing import Fault, Listing, RunFile, in_threads, is_entity, relative_path
 from .place import Place
 
 if TYPE_CHECKING:
@@ -52,11 +52,14 @@ def read_unsealed(place: Place, listing: Listing) -> Unsealed:
     """
     faults: list[Fault] = []
     parts: _Parts = defaultdict(list)
-    for item in listing.sealed:
-        if is_entity(item.table):
-            _append(parts, faults, place, item, _read_entity)
-    for item in listing.streams:
-        _append(parts, faults, place, item, _read_stream)
+    entities = [item for item in listing.sealed if is_entity(item.table)]
+    for files, read in ((entities, _read_entity), (listing.streams, _read_stream)):
+        found = in_threads(partial(_read, place, read), files)
+        for item, rows in zip(files, found, strict=True):
+            if isinstance(rows, Fault):
+                faults.append(rows)
+            else:
+                parts[item.table, (None, item.node) if is_entity(item.table) else item.partition].append(rows)
     leftovers = _leftovers(place) if place.is_local and local_folders() else []
     for leftover in leftovers:
         for (table, incarnation, node), rows in leftover.tables().items():
@@ -80,11 +83,11 @@ def view_columns(table: str) -> tuple[str, ...]:
     return (*declared.names, *(name for name in extra if name not in declared.names))
 
 
-def _append(parts: _Parts, faults: list[Fault], place: Place, item: RunFile, read: _Reader) -> None:
+def _read(place: Place, read: _Reader, item: RunFile) -> pa.Table | Fault:
     try:
-        parts[item.table, (None, item.node) if is_entity(item.table) else item.partition].append(read(place, item))
+        return read(place, item)
     except (OSError, pa.ArrowException, UnreadableFile) as error:
-        faults.append(Fault(relative_path(place, item.path), (str(error).splitlines() or ["unreadable"])[0]))
+        return Fault(relative_path(place, item.path), (str(error).splitlines() or ["unreadable"])[0])
 
 
 def _read_entity(place: Place, item: RunFile) -> pa.Table:

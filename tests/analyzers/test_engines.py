@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from three_nodes import text_of, three_nodes
 
-from rankscope.analyzers import engines, parts
+from rankscope.analyzers import engines, listing, parts, run
 from rankscope.analyzers.engines import Engine, InProcess
 from rankscope.schema.errors import SettingsError
 
@@ -31,6 +31,14 @@ def test_the_same_report_from_one_process_and_a_pool(
     assert plain == text_of(run_dir, Engine(), 2)
     monkeypatch.setattr(parts, "PART_ROWS", 40)
     assert plain == text_of(run_dir, Engine("pool"), 2)
+
+
+def test_the_same_report_where_files_are_many(run_dir: Path, plain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files read side by side, and table step kept in memory."""
+    monkeypatch.setattr(listing, "_READERS", 1)
+    monkeypatch.setattr(listing, "_BUNDLE", 1)
+    monkeypatch.setattr(run, "_MANY_FILES", 1)
+    assert plain == text_of(run_dir, Engine(), 1)
 
 
 def test_a_large_run_is_read_by_a_pool_and_a_small_one_is_not() -> None:

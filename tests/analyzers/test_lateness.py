@@ -194,8 +194,9 @@ def test_parts_sum_to_the_whole_and_waits_are_the_union_of_a_brute_force_oracle(
     path = random_run(tmp_path_factory.mktemp("random") / "run", random.Random(seed), is_met=is_met)
     with Run.open(str(path)) as run:
         found = lateness(run)
-        rows = run.rows("SELECT s.rank, s.arrival_ns, l.last_ns, s.lateness_ns, s.inherited_ns, s.wait_ns, s.waited_ns "
-                        "FROM _late_share s JOIN _late_last l ON l.operation = s.operation")  # fmt: skip
+        rows = run.rows("SELECT s.rank, a.arrival_ns, l.last_ns, s.lateness_ns, s.inherited_ns, s.wait_ns, s.waited_ns "
+                        "FROM _late_share s JOIN _late_last l USING (operation) JOIN _late_arrival a USING (operation, "
+                        "proc)")  # fmt: skip
     assert found.wait_ns.sum() == found.blame_ns.sum()  # all that is waited falls on somebody
     assert all(0 <= inherited <= late and waited >= 0 for _, _, _, late, inherited, _, waited in rows)
     for rank in {row[0] for row in rows}:

@@ -192,6 +192,16 @@ def test_damaged_pages_are_found_when_read_and_left_out(run_dir: Path) -> None:
         assert run.rows("SELECT count(*) FROM step") == [(12,)]
 
 
+def test_damaged_pages_of_a_table_that_is_kept_in_memory(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankscope.analyzers.run._MANY_FILES", 1)
+    [path] = (run_dir / "step").rglob("*.parquet")
+    damage_pages(path)
+    with Run.open(str(run_dir)) as run:
+        found = report(run)
+        assert [Path(fault.path).name for fault in found.coverage.faults] == [path.name]
+        assert found.brief.longest is None and found.coverage.coverage.value == pytest.approx(24 / 36)
+
+
 def test_a_file_sealed_away_while_it_is_read_is_looked_for_again(run_dir: Path) -> None:
     path = collective_file(run_dir)
     with Run.open(str(run_dir)) as run:
