@@ -28,8 +28,8 @@ FROM checkpoint c JOIN (SELECT proc, incarnation, min(boot_id) AS boot_id FROM p
 WHERE list_contains($procs, c.proc) AND coalesce(c.blocking_end_ns, c.end_ns) > c.start_ns ORDER BY c.proc, c.start_ns, c.record;
 
 -- name: transfers
--- What of these processes' host-visible waits was waiting for the last arrival, and what transfer.
-SELECT r.proc, r.wait_begin_ns, r.wait_end_ns, l.last_ns
+-- What of these processes' host-visible waits was waiting for the last arrival, and what transfer; all of it was waiting where a member is missing.
+SELECT r.proc, r.wait_begin_ns, r.wait_end_ns, CASE WHEN r.left_ns IS NULL THEN l.last_ns ELSE r.wait_end_ns END AS last_ns
 FROM _late_arrival r JOIN _late_last l ON l.operation = r.operation
 WHERE list_contains($procs, r.proc) AND r.wait_end_ns > r.wait_begin_ns
     AND (list_contains($keys, r.incarnation * 4294967296 + r.step) OR list_contains($keys, r.incarnation * 4294967296 + r.step + 1))

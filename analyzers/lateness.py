@@ -15,13 +15,17 @@ only what grows from one to the next counts. Twenty buckets 200 ms late are 200 
 blame: the waits charged to an operation fall on its last rank; its inherited share goes on, operation by operation, to
 whoever caused it (`MAX_PASSES` times at most). Over all ranks blame = waits, to the nanosecond.
 
+Where a member left no row (its node is lost) the others are compared without it. What they wait there after the last of
+them may have been for it: that much of their lateness elsewhere is inherited, so that nobody is blamed in its place.
+
 Ends known by poll are only upper bounds: there an operation counts as over when the last member began it, so that a
 delay between the buckets of one backward pass is still seen. Stages of a pipeline are not meant to arrive together:
-between them lateness is only inherited. It cannot see: operations of which a member left no row, and on accelerators
-those of which only the launch is known. What comes out has a row per step and rank. Of a large run blocks of steps are
-taken (`sampled`), of giant steps the operations of some groups (`focus`).
+between them lateness is only inherited. It cannot see: single operations of which a member left no row, and on
+accelerators those of which only the launch is known. What comes out has a row per step and rank. Of a large run blocks
+of steps are taken (`sampled`), of giant steps the operations of some groups (`focus`).
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -31,6 +35,7 @@ from numpy.typing import NDArray
 
 from .clocks import Alignment, align
 from .focus import Focus, focus, forget
+from .groups import unfold
 from .lateness_waits import waits
 from .run import Run
 from .statements import statement
@@ -43,6 +48,7 @@ MAX_PASSES: Final = 6
 _BEGIN: Final = "coalesce(c.device_start_ns, c.issued_ns)"
 _ROWS: Final = ("steps", "rows")
 _ARRIVALS: Final = ("operations", "arrivals")
+_LAST: Final = ("last", "missing", "missing_last")
 _AFTER: Final = ("shares", "edges", "blame")
 Ints = NDArray[np.int64]
 
@@ -68,7 +74,7 @@ class Lateness:
 
     is_known: the rank has compared operations in the step (else all four are 0). num_matched of num_operations could
     be compared. compared: what was. error_ns: of the difference of two hosts' clocks, the largest; None where
-    nothing is known of it.
+    nothing is known of it. silent: members of groups that left no row of what was compared.
     """
 
     ranks: tuple[int, ...]
@@ -84,6 +90,7 @@ class Lateness:
     num_operations: int
     compared: Focus
     error_ns: int | None
+    silent: tuple[int, ...]
 
     @property
     def num_ranks(self) -> int:
@@ -125,6 +132,7 @@ def _lateness(run: Run) -> Lateness:
         "blink_ns": BLINK_NS,
         **common_clock(clocks, _BEGIN),
     }
+    silent = _find_silent(run, sample.source)
     for name in _ROWS:
         run.rows(statement(ANALYZER, name).format(**words))
     forget(run, compared)
@@ -132,7 +140,8 @@ def _lateness(run: Run) -> Lateness:
         run.rows(statement(ANALYZER, name).format(**words))
     ((num_matched, num_operations),) = run.rows(statement(ANALYZER, "matched"))
     run.rows("DROP TABLE _late_row")
-    run.rows(statement(ANALYZER, "last"))
+    for name in _LAST:
+        run.rows(statement(ANALYZER, name))
     run.attempt(lambda: _charge(run))
     for name in _AFTER:
         run.rows(statement(ANALYZER, name).format(**words))
@@ -141,9 +150,24 @@ def _lateness(run: Run) -> Lateness:
     by_step = statement(ANALYZER, "by_step")
     rows = run.attempt(lambda: run.connection.sql(by_step).to_arrow_table())
     run.rows("DROP TABLE _late_wait")
-    found = _as_arrays(rows, sources, (num_matched, num_operations), compared, error)
+    found = _as_arrays(rows, sources, (num_matched, num_operations), compared, error, silent)
     run.kept[ANALYZER] = found
     return found
+
+
+def _find_silent(run: Run, source: str) -> tuple[int, ...]:
+    """`_late_gone`: the members of each group that left no row of what is compared. All of them."""
+    run.rows(statement(ANALYZER, "gone"))
+    there: dict[int, set[int]] = defaultdict(set)
+    for incarnation, rank in run.rows(f"SELECT DISTINCT incarnation, rank FROM {source} WHERE rank IS NOT NULL"):
+        there[incarnation].add(rank)
+    groups = run.rows(statement("clocks", "groups"))
+    gone = [[rank for rank in unfold(*members) if rank not in there[number]] for _, number, *members in groups]
+    told = [(group[1], group[0], ranks) for group, ranks in zip(groups, gone, strict=True) if ranks]
+    if told:
+        run.rows("INSERT INTO _late_gone SELECT unnest(?::BIGINT[]), unnest(?::VARCHAR[]), unnest(?::INTEGER[][])",
+                 [list(column) for column in zip(*told, strict=True)])  # fmt: skip
+    return tuple(sorted({rank for ranks in gone for rank in ranks}))
 
 
 def _charge(run: Run) -> None:
@@ -181,8 +205,9 @@ def _error(clocks: Alignment) -> int | None:
 
 
 def _as_arrays(
-    rows: pa.Table, sources: tuple[Inheritance, ...], matched: tuple[int, int], compared: Focus, error_ns: int | None
-) -> Lateness:
+    rows: pa.Table, sources: tuple[Inheritance, ...], matched: tuple[int, int], compared: Focus, error_ns: int | None,
+    silent: tuple[int, ...],
+) -> Lateness:  # fmt: skip
     """rows: those of the statement `by_step`, in its order."""
     columns = {name: rows.column(name).to_numpy().astype(np.int64) for name in rows.column_names}
     incarnation, step, rank = (columns[name] for name in ("incarnation", "step", "rank"))
@@ -201,5 +226,5 @@ def _as_arrays(
     return Lateness(
         tuple(ranks.tolist()), tuple(map(Step, incarnation[heads].tolist(), step[heads].tolist())),
         columns["duration_ns"][heads], spread("own_ns"), spread("inherited_ns"), spread("wait_ns"), spread("blame_ns"),
-        is_known, sources, *matched, compared, error_ns,
+        is_known, sources, *matched, compared, error_ns, silent,
     )  # fmt: skip

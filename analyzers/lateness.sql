@@ -6,6 +6,10 @@ SELECT incarnation, step, {is_told} AS is_told, quantile_disc(end_ns - start_ns,
 FROM step WHERE end_ns >= start_ns AND step > 0 AND {is_chosen}
 GROUP BY incarnation, step HAVING bool_and(left_out IS NULL);
 
+-- name: gone
+-- Members of groups that left no row of these operations.
+CREATE OR REPLACE TEMP TABLE _late_gone (incarnation BIGINT, group_id VARCHAR, ranks INTEGER[]);
+
 -- name: rows
 -- What each rank did of these steps' operations, on the common clock. begin: on the device where that is known, else on the host; a device
 -- operation of which only the launch is known (nobody on the host saw it end) tells nothing. end: where it was seen, not merely found later: by
@@ -22,7 +26,9 @@ causes AS (
         'all_to_all_single', 'barrier', 'all_reduce_coalesced', 'all_gather_coalesced', 'all_gather_into_tensor_coalesced',
         'reduce_scatter_coalesced', 'reduce_scatter_tensor_coalesced', 'all_reduce_sparse']), 'all')
 SELECT c.incarnation, c.step, t.team, CASE WHEN k.kind = 'pair' THEN hash(c.src, c.dst, coalesce(c.tag, 0)) ELSE 0 END AS pair, c.seq,
-    CASE WHEN k.kind = 'pair' THEN 'transfer' ELSE c.op END AS op, k.kind, CASE WHEN k.kind = 'pair' THEN 2 ELSE t.size END AS size, c.proc, c.rank, p.boot_id, coalesce(p.stage, c.stage) AS stage,
+    CASE WHEN k.kind = 'pair' THEN 'transfer' ELSE c.op END AS op, k.kind, CASE WHEN k.kind = 'pair' THEN 2 ELSE t.size END AS size,
+    CASE WHEN k.kind <> 'pair' THEN len(g.ranks) ELSE list_contains(g.ranks, c.src)::INTEGER + list_contains(g.ranks, c.dst)::INTEGER END AS num_gone,
+    CASE WHEN k.kind <> 'pair' THEN g.ranks[1] WHEN list_contains(g.ranks, c.src) THEN c.src WHEN list_contains(g.ranks, c.dst) THEN c.dst END AS gone, c.proc, c.rank, p.boot_id, coalesce(p.stage, c.stage) AS stage,
     CASE k.kind WHEN 'root' THEN c.rank = c.root WHEN 'leaf' THEN c.rank <> c.root WHEN 'pair' THEN c.op = 'send' ELSE true END AS is_cause,
     CASE k.kind WHEN 'root' THEN c.rank <> c.root WHEN 'leaf' THEN c.rank = c.root WHEN 'pair' THEN c.op = 'recv' ELSE true END AS is_waiter,
     c.device_start_ns IS NOT NULL OR c.timing_source IN ('device_event', 'trace') AS is_device,
@@ -33,12 +39,14 @@ SELECT c.incarnation, c.step, t.team, CASE WHEN k.kind = 'pair' THEN hash(c.src,
 FROM {source} c SEMI JOIN _late_step s ON s.incarnation = c.incarnation AND s.step = c.step
 JOIN teams t ON t.group_id = c.group_id AND t.incarnation = c.incarnation
 JOIN causes k ON k.op = c.op
+LEFT JOIN _late_gone g ON g.group_id = c.group_id AND g.incarnation = c.incarnation
 JOIN place p ON p.proc = c.proc AND p.incarnation = c.incarnation {aligned}
 WHERE c.seq IS NOT NULL AND c.issued_ns IS NOT NULL AND c.rank IS NOT NULL
     AND (is_device OR c.timing_source IN ('wait', 'flight_recorder') OR t.backend IS NULL OR (t.backend NOT LIKE '%nccl%' AND t.backend NOT LIKE '%rccl%' AND t.backend NOT LIKE '%hccl%'));
 
 -- name: operations
--- Operations of which every member left a begin on the common clock. floor: nobody arrives before its predecessor in the group was over: at
+-- Operations of which every member left a begin on the common clock (is_whole), or all who left any row of anything (is_compared too), or only some;
+-- where a member is missing nobody knows when it came: gone: the lowest of those who left no row at all. floor: nobody arrives before its predecessor in the group was over: at
 -- the latest begin for which one before it had to wait, or when the last one was seen to end. Ends on devices that do not coincide were matched wrongly.
 -- is_level: its members are to arrive together. Those of different pipeline stages, or of a transfer, are not: they only inherit.
 -- flight: counts up where all members had waited for the one before, or, where no wait of it was seen, when the next step begins. Until then
@@ -49,10 +57,11 @@ WITH followed AS (
 matched AS (
     SELECT incarnation, team, pair, seq, op, bool_and(coalesce(left_ns <= begin_ns, false)) AS is_met, count(left_ns) = 0 AS is_unseen, min(kind) AS kind, min(step) AS step, min(begin_ns) AS first_begin_ns, max(begin_ns) AS last_begin_ns,
         CASE min(kind) WHEN 'leaf' THEN min(begin_ns) ELSE max(begin_ns) FILTER (is_cause) END AS over_ns,
-        min(end_ns) AS first_end_ns, min(kind) <> 'pair' AND count(DISTINCT stage) <= 1 AS is_level
+        min(end_ns) AS first_end_ns, count(*) = max(size) AS is_whole, count(*) + coalesce(max(num_gone), 0) >= max(size) AS is_compared, max(gone) AS gone,
+        min(kind) <> 'pair' AND count(DISTINCT stage) <= 1 AND is_compared AS is_level
     FROM followed GROUP BY incarnation, team, pair, seq, op
-    HAVING count(*) = max(size) AND count(DISTINCT proc) = max(size) AND count(begin_ns) = max(size) AND max(size) > 1
-        AND bool_or(is_cause) AND bool_or(is_waiter)
+    HAVING count(*) <= max(size) AND count(DISTINCT proc) = count(*) AND count(begin_ns) = count(*) AND max(size) > 1
+        AND (count(*) < max(size) OR bool_or(is_cause) AND bool_or(is_waiter))
         AND (NOT bool_and(is_device) OR min(kind) <> 'all' OR count(end_ns) < count(*)
             OR max(end_ns) - min(end_ns) <= {error_ns} + max(begin_ns) - min(begin_ns))),
 floored AS (SELECT lag(step) OVER (PARTITION BY incarnation, team, pair ORDER BY seq, last_begin_ns, op) AS step_before, row_number() OVER (ORDER BY incarnation, step, last_begin_ns, team, pair, seq, op) AS operation, *,
@@ -66,12 +75,14 @@ FROM floored;
 -- name: arrivals
 -- Each rank's arrival. most: the lateness that it can have there: how much later than the first it began, beyond what it was later already
 -- at others in flight with this one. start: when it left the one before: all together, or each when it began it, if both are in flight.
+-- left: when it was seen to leave one of which a member is missing.
 CREATE OR REPLACE TEMP TABLE _late_arrival AS
 SELECT o.operation, o.incarnation, o.step, o.team, o.pair, o.flight, o.is_level, o.kind IN ('all', 'pair') AS is_left_together, r.proc, r.rank, r.is_cause, r.is_waiter,
     r.wait_begin_ns, r.wait_end_ns, r.begin_ns, coalesce(lag(r.begin_ns) OVER (PARTITION BY o.incarnation, o.team, o.pair, o.flight, r.proc ORDER BY o.operation), o.floor_ns) AS start_ns,
     greatest(r.begin_ns, coalesce(o.floor_ns, r.begin_ns)) AS arrival_ns, CASE WHEN o.kind = 'all' THEN greatest(0, r.begin_ns - o.first_begin_ns
         - coalesce(max(r.begin_ns - o.first_begin_ns) OVER (PARTITION BY o.incarnation, o.team, o.pair, o.flight, r.proc ORDER BY o.operation
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)) END AS most_ns
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)) END AS most_ns,
+    CASE WHEN NOT o.is_whole THEN coalesce(r.wait_end_ns, r.end_ns) END AS left_ns
 FROM _late_row r JOIN _late_operation o ON o.incarnation = r.incarnation AND o.team = r.team AND o.pair = r.pair AND o.seq = r.seq AND o.op = r.op;
 
 -- name: last
@@ -82,10 +93,26 @@ SELECT operation, max(arrival_ns) FILTER (is_cause) AS last_ns,
     min(arrival_ns) FILTER (is_waiter) AS first_ns
 FROM _late_arrival GROUP BY operation;
 
+-- name: missing
+-- What a rank waits at an operation of which a member is missing, after the last arrival that was seen, it may have waited for that member (or it
+-- is the transfer): an operation of its own, of which nobody is compared, so that nobody is blamed for what may be inherited.
+INSERT INTO _late_operation BY NAME
+SELECT operation + (SELECT max(operation) FROM _late_operation) AS operation, incarnation, step, gone FROM _late_operation WHERE NOT is_whole;
+
+-- name: missing_last
+INSERT INTO _late_last BY NAME SELECT operation, gone AS culprit FROM _late_operation WHERE team IS NULL;
+
 -- name: waiting
--- What `lateness_waits` reads, and more that is kept. until: the last arrival, for those who wait for it.
-SELECT a.* EXCLUDE (start_ns, wait_begin_ns, wait_end_ns), l.culprit, l.first_ns, CASE WHEN a.is_waiter THEN greatest(l.last_ns, a.arrival_ns) ELSE a.arrival_ns END AS until_ns
-FROM _late_arrival a JOIN _late_last l ON l.operation = a.operation;
+-- What `lateness_waits` reads, and more that is kept. until: the last arrival, for those who wait for it; then, in the operations that stand for
+-- missing members, the end.
+WITH arrived AS (
+    SELECT a.* EXCLUDE (start_ns, wait_begin_ns, wait_end_ns), l.culprit, l.first_ns, CASE WHEN a.is_waiter THEN greatest(l.last_ns, a.arrival_ns) ELSE a.arrival_ns END AS until_ns
+    FROM _late_arrival a JOIN _late_last l ON l.operation = a.operation)
+SELECT * EXCLUDE (left_ns) FROM arrived UNION ALL BY NAME
+SELECT a.* EXCLUDE (left_ns) REPLACE (a.operation + n.num AS operation, -1 - a.flight AS flight, false AS is_level, true AS is_left_together, false AS is_cause, true AS is_waiter,
+    a.until_ns AS begin_ns, a.until_ns AS arrival_ns, NULL AS most_ns, NULL AS first_ns, l.culprit AS culprit, a.left_ns AS until_ns)
+FROM arrived a CROSS JOIN (SELECT max(operation) AS num FROM _late_operation WHERE team IS NOT NULL) n JOIN _late_last l ON l.operation = a.operation + n.num
+WHERE a.is_waiter AND a.left_ns > a.until_ns;
 
 -- name: waits
 -- Its rows, each with its turn, wait, waited and since_turn, which `lateness_waits` computes.
@@ -140,7 +167,7 @@ GROUP BY b.incarnation, b.step, b.culprit;
 INSERT INTO _late_handed
 SELECT f.culprit, t.culprit, CAST(sum(p.amount_ns) AS BIGINT)
 FROM _late_passed p JOIN _late_last f ON f.operation = p.from_operation JOIN _late_last t ON t.operation = p.to_operation
-GROUP BY f.culprit, t.culprit;
+WHERE f.culprit IS NOT NULL AND t.culprit IS NOT NULL GROUP BY f.culprit, t.culprit;
 
 -- name: next
 -- What was handed over is to be split in turn.
@@ -165,7 +192,7 @@ ORDER BY l.incarnation, l.step, l.rank;
 
 -- name: matched
 -- Operations that could be compared, and those of counted steps in all.
-SELECT (SELECT CAST(count(*) AS BIGINT) FROM _late_operation),
+SELECT (SELECT CAST(count(*) AS BIGINT) FROM _late_operation WHERE is_compared),
     (SELECT CAST(count(*) AS BIGINT) FROM (SELECT DISTINCT incarnation, team, pair, seq, op FROM _late_row));
 
 -- name: inheritance

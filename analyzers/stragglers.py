@@ -28,6 +28,7 @@ from .late_ranks import BETWEEN, CHRONICALLY, MIN_STEPS, ONCE, SINCE, Finding, e
 from .lateness import ANALYZER as LATENESS
 from .lateness import Ints, Lateness, Step, lateness
 from .run import Run
+from .silent_ranks import silent_ranks
 from .statements import statement
 
 ANALYZER: Final = "stragglers"
@@ -109,8 +110,10 @@ def _stragglers(run: Run, coverage: float | None) -> Stragglers:
     named = () if reason else tuple(_named(run, late, coverage))
     if late.compared.suspects is not None and not (named and _are_suspects(late, named)):
         reason, named = reason or _NOT_SURE, ()
-    uneven = None if reason or named else imbalance(run, late) or _by_computation(run, late)
     verdicts = tuple(item.verdict for item in named)
+    if not verdicts and not reason:
+        verdicts = tuple(silent_ranks(late, STRAGGLER, UNKNOWN, coverage))
+    uneven = None if reason or verdicts else imbalance(run, late) or _by_computation(run, late)
     if not verdicts and not reason:
         verdicts = (_uneven(late, uneven, coverage) if uneven else _nothing(late, coverage),)
     return Stragglers(

@@ -27,6 +27,7 @@ _MEANINGS: Final = {
     "compute": "computation takes longer there", "network": "network",
 }  # fmt: skip
 _EVEN: Final = "sort or pack the samples so that all ranks get as many tokens in each step"
+_SILENT: Final = "find that rank's files (`rankscope verify`, its node's local directory) and look again"
 _NEXT: Final = {
     "data": "compare that rank's input with another's: its shard, its mount (`rankscope report`), its loader workers",
     "gc": "call gc.freeze() after setup, or collect at the same step on all ranks (gc.disable(), then gc.collect())",
@@ -108,7 +109,9 @@ def _nobody(found: Stragglers) -> list[RenderableType]:
     verdict = found.verdicts[0]
     style = "" if verdict.kind == NOTHING else "bold yellow"
     drawn: list[RenderableType] = [Text(f"{verdict.kind}: {verdict.text}", style=style)]
-    if verdict.kind != NOTHING:
+    if verdict.ranks:
+        drawn += [_line("how sure", share(verdict.confidence, 0)), _line("do next", _SILENT)]
+    elif verdict.kind != NOTHING:
         told = found.imbalance is not None and found.imbalance.by != COMPUTATION
         advice = _EVEN if told else f"{_EVEN}; if they do, see what else runs on the hosts"
         drawn += [_line("costs", f"{duration(verdict.cost_ns)} of training"), _line("do next", advice)]

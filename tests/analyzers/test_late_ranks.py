@@ -22,7 +22,7 @@ def made(own_ms: np.ndarray, error_ns: int | None = 0, inherited_ms: np.ndarray 
     return Lateness(
         tuple(range(num_ranks)), tuple(Step(0, step) for step in range(1, num_steps + 1)),
         np.full(num_steps, STEP_MS * MS), own, inherited, zero, zero, np.ones(own.shape, np.bool_), (), 10, 10,
-        Focus(Sample("collective", 1, "step", 4)), error_ns,
+        Focus(Sample("collective", 1, "step", 4)), error_ns, (),
     )  # fmt: skip
 
 
