@@ -72,7 +72,7 @@ def trace_time_command(path: str, rank_map: str, json: bool) -> None:
 
 def _take(path: str, ranks: "RankMap", work: _Work, is_only: bool) -> None:
     from rankscope.tracer.importers.kineto_trace import read_trace
-    from rankscope.tracer.importers.trace_rank import NO_RANK, rank_of
+    from rankscope.tracer.importers.trace_rank import NO_RANK, clash, rank_of
 
     try:
         trace = read_trace(path, with_operators=False)
@@ -87,10 +87,10 @@ def _take(path: str, ranks: "RankMap", work: _Work, is_only: bool) -> None:
         why = NO_RANK if rank is None else "; ".join(["no activity of a device", *trace.damage.notes])
         work.left_out.append(f"{path}: {why}")
         return
-    window = trace.bounds
+    window = trace.bounds or (0, 0)  # it has activities
     known = work.windows.setdefault(rank, [])
-    if window is None or any(start < window[1] and window[0] < end for start, end in known):
-        work.left_out.append(f"{path}: another file is of rank {rank} at the same time")
+    if why := clash(rank, known, window):
+        work.left_out.append(f"{path}: {why}")
         return
     known.append(window)
     work.found.append(_activities(trace, rank))

@@ -23,7 +23,7 @@ from .imported_run import INCARNATION, ImportedRun
 from .kineto_rows import RankState, Told, rows_of
 from .kineto_trace import Trace, read_trace
 from .request import FileReport, Imported, Request, files_of
-from .trace_rank import ENDINGS, MAX_RANKS, NO_RANK, rank_of
+from .trace_rank import ENDINGS, MAX_RANKS, NO_RANK, clash, rank_of
 
 NODE: Final = "imported"
 
@@ -71,8 +71,8 @@ def _import_file(path: str, request: Request, run: ImportedRun, work: _Work) -> 
     if window is None:
         return _left_out(path, rank, trace, "; ".join(["it has no activity, annotation or step", *trace.damage.notes]))
     state = work.states.get(rank)
-    if state is not None and any(start < window[1] and window[0] < end for start, end in state.windows):
-        return _left_out(path, rank, trace, f"another file is of rank {rank} at the same time")
+    if why := clash(rank, [] if state is None else state.windows, window):
+        return _left_out(path, rank, trace, why)
     if state is None:
         state = RankState(rank, hash63("imported", run.run.run_id, rank))
     try:

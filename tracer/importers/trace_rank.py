@@ -22,6 +22,8 @@ MAX_DIGITS: Final = 18
 """Whole numbers of so many digits fit into 64 bits."""
 MAX_RANKS: Final = 1 << 20
 """What a trace says beyond is no rank and no size of a job."""
+FURTHEST_NS: Final = 30 * 86_400_000_000_000
+"""Traces of one rank that are further apart are of different jobs."""
 _IN_NAME: Final = re.compile(r"(?:^|[^a-z])rank[-_. ]?(\d+)", re.IGNORECASE)
 _WORKER: Final = re.compile(r"(?:^|[^a-z])worker[-_]?(\d+)(?!\d)", re.IGNORECASE)
 
@@ -48,6 +50,17 @@ def rank_of(path: str, ranks: RankMap, in_metadata: int | None, in_collectives: 
     found = _IN_NAME.search(name) or _WORKER.search(name)
     told = (in_metadata, in_collectives, int(found[1]) if found and len(found[1]) < MAX_DIGITS else None)
     return next((rank for rank in told if rank is not None and 0 <= rank < MAX_RANKS), None)
+
+
+def clash(rank: int, known: list[tuple[int, int]], window: tuple[int, int]) -> str:
+    """Why a trace of `rank` cannot stand beside those in hand; "" if it can. Windows: begin and end, ns."""
+    if any(start < window[1] and window[0] < end for start, end in known):
+        return f"another file is of rank {rank} at the same time"
+    gap = min((max(start - window[1], window[0] - end) for start, end in known), default=0)
+    if gap > FURTHEST_NS:
+        days = gap // (24 * 3600 * 10**9)
+        return f"another file is of rank {rank}, {days:,} days apart: of another job, it seems; import it by itself"
+    return ""
 
 
 def _rank(value: object, path: str) -> int:

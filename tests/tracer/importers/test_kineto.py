@@ -126,6 +126,17 @@ def test_two_files_of_one_rank_at_the_same_time(tmp_path: Path, bring: Callable[
     assert rows(tmp_path, "SELECT count(*), count(DISTINCT record) FROM kernel") == [(50, 50)]
 
 
+def test_two_files_of_one_rank_years_apart_are_of_two_jobs(tmp_path: Path, bring: Callable[..., Imported]) -> None:
+    later = trace()
+    later["baseTimeNanoseconds"] = later.get("baseTimeNanoseconds", 0) + 400 * 86_400 * 10**9
+    write(tmp_path / "in/a.json", trace())
+    write(tmp_path / "in/b.json", later)
+    first, second = bring().files
+    assert first.is_imported and not second.is_imported
+    assert second.note == "another file is of rank 0, 399 days apart: of another job, it seems; import it by itself"
+    assert rows(tmp_path, "SELECT count(*) FROM kernel") == [(50,)]
+
+
 def test_two_windows_of_one_rank_follow_one_another(tmp_path: Path, bring: Callable[..., Imported]) -> None:
     write(tmp_path / "in/a.json", trace())
     write(tmp_path / "in/b.json", trace(start=1_000_000))
