@@ -1,13 +1,13 @@
 """Which link is slow: transfers of one group against those of its like, and the place that only the slow ones share.
 
 Compared are matched operations of one kind (mesh dimension, op, size class) between as many ranks on as many nodes; of
-sends and receives each pair of ranks by itself. In each quarter of the steps a group is slow whose median transfer is
-`SLOW` times that of the lower quartile of its like, by more than the clocks' error; it is fine if it never takes `FINE`
-times as long. To blame are the nodes of slow groups that no fine group has; where every node is cleared, ranks (one
-NIC of several), else the groups themselves (a path between nodes). Groups inside one node are compared with those
-inside others. What then holds in `CHRONIC` of the steps (Wilson, 95 %), of the run or of the part of it in which it
-mostly does, and adds at least `MIN_COST` to their time, is named. Example: transfers of 1 ms in three stages of a
-pipeline and of 4 ms in the fourth, and its sends and receives slow on the side of node 7: node 7, 4 times.
+sends and receives each pair of ranks by itself. In each quarter of the steps (of few steps: in all) a group is slow
+whose median transfer is `SLOW` times that of the lower quartile of its like, by more than the clocks' error; it is fine
+if it never takes `FINE` times as long. To blame are the nodes of slow groups that no fine group has; where every node
+is cleared, ranks (one NIC of several), else the groups themselves (a path between nodes). Groups inside one node are
+compared with those inside others. What then holds in `CHRONIC` of the steps (Wilson, 95 %), of the run or of the part
+of it in which it mostly does, and adds at least `MIN_COST` to their time, is named. Example: transfers of 1 ms in three
+stages of a pipeline and of 4 ms in the fourth, and its sends and receives slow on the side of node 7: node 7, 4 times.
 
 It cannot see a link that all groups of a kind share: then nothing tells what its transfers should take. Two nodes that
 are always in one group are named together. Cost: medians of the matched operations, by group and step.
@@ -24,7 +24,8 @@ from rankscope.schema.measurement import Measurement, Verdict
 from .evidence import Evidence
 from .groups import Group, ranks_in_words
 from .headline import Headline, percent, verdict_headline
-from .late_ranks import CHRONIC, MIN_STEPS, wilson
+from .late_ranks import CHRONIC, wilson
+from .late_ranks import MIN_STEPS as MIN_PART
 from .matched import SOURCE, TABLES, Matching
 from .placement import nodes_of
 
@@ -38,6 +39,8 @@ MIN_COST: Final = 0.01
 """Of the time of the steps, that the excess has to be, whether or not computation hides it."""
 MIN_TIMES: Final = 5
 """Operations of a group in a quarter of the steps, from which its median counts."""
+MIN_STEPS: Final = 8
+"""Steps of a run: 8 of 8 are more than CHRONIC with a confidence of 95 %. Of a part of it MIN_PART, which is chosen."""
 MAX_NAMED: Final = 4
 MAX_NODES: Final = 4
 """Nodes that are named in words."""
@@ -133,9 +136,9 @@ class _Seen:
     def window(self) -> tuple[int, int] | None:
         """First step and the one after the last between which they are slow; None if that is too seldom."""
         late = [ratio >= SLOW for ratio in self.ratio]
-        for first, end in ((0, len(late)), _densest(late)):
+        for (first, end), least in (((0, len(late)), MIN_STEPS), (_densest(late), MIN_PART)):
             num = end - first
-            if num >= MIN_STEPS and wilson(sum(late[first:end]) / num, num) >= CHRONIC:
+            if num >= least and wilson(sum(late[first:end]) / num, num) >= CHRONIC:
                 return first, end
         return None
 

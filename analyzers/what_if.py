@@ -8,7 +8,8 @@ of workers (at least one), or the last stage, are ideal. Times are means over th
 (observed / T - 1) the graph does not describe the job, and there is no verdict.
 
 Source: Lin et al., arXiv 2505.05713. Needs rows that tell stage, chunk, micro-batch and role; steps whose operations
-differ from the usual ones are left out.
+differ from the usual ones are left out. Of the ranks of one data coordinate and stage (tensor parallel) the highest
+stands for all. Of more than MAX_ROWS operations one step in some is taken: each is replayed by itself.
 """
 
 import math
@@ -25,12 +26,24 @@ from rankscope.schema.measurement import Measurement, Verdict
 from .clocks import align
 from .evidence import Evidence
 from .headline import INFO, NOTHING, Headline, verdict_headline
-from .partials import Pair
+from .partials import Given, Pair
 from .profile import COLLECTIVES, has_any
 from .replay import CLIP, EMBEDDING, GATHER, LAYERNORM, P2P, SCATTER, Graph, Op, Times, build, last_begin
 from .run import Run
+from .sampled import most_steps
+from .statements import statement
 
-OPERATIONS: Final = Pair.of_parts("what_if", "operations", "process", ("span", "collective", "step"))
+ANALYZER: Final = "what_if"
+_PROCESSES, _STEPS = "replayed_process", "replayed_steps"
+"""Small tables for each part: proc of the ranks that are replayed; stride: one step in so many is."""
+OPERATIONS: Final = Pair.of_parts(
+    ANALYZER, "operations", "process", ("span", "collective", "step"),
+    given=(Given(_PROCESSES, f"FROM _{_PROCESSES}"), Given(_STEPS, f"FROM _{_STEPS}")),
+)  # fmt: skip
+MAX_ROWS: Final = 500_000
+"""Operations with a stage that are replayed, about: 5 us and 1 kB each."""
+MIN_STEPS: Final = 20
+"""However many operations these have."""
 SLOW: Final = 1.1
 """A job is slowed down from S = 1.1 on (the paper's threshold)."""
 EXPLAINS: Final = 0.5
@@ -119,9 +132,11 @@ def _what_if(run: Run, coverage: float | None) -> WhatIf | None:
     if not has_any(run, COLLECTIVES, "num_staged > 0"):
         return None
     clocks = align(run)
+    stride = _choose(run)
     rows = OPERATIONS.rows(run)
-    told = Evidence(run, "what_if", OPERATIONS.definition, ("span", "collective", "step", "process"), coverage,
-                    window="counted steps", predicate="rows that tell stage and role",
+    window = "counted steps" + (f", one in {stride}" if stride > 1 else "")
+    told = Evidence(run, ANALYZER, OPERATIONS.definition, ("span", "collective", "step", "process"), coverage,
+                    window=window, predicate="rows that tell stage and role",
                     clock_error_ns=clocks.worst_error_ns)  # fmt: skip
     if not any(row[4] in _COMMUNICATION for row in rows) or len({row[2] for row in rows}) < 2:
         return None
@@ -132,6 +147,15 @@ def _what_if(run: Run, coverage: float | None) -> WhatIf | None:
     except NoEvidence as error:
         return _nothing(told, str(error))
     return _answer(told, job)
+
+
+def _choose(run: Run) -> int:
+    """Leave the small tables; one step in so many is replayed."""
+    run.rows(f"CREATE OR REPLACE TEMP TABLE _{_PROCESSES} AS {statement(ANALYZER, 'replayed')}")
+    [[num_rows]] = run.rows(statement(ANALYZER, "num_staged"))
+    stride = max(1, min(-(-int(num_rows or 0) // MAX_ROWS), most_steps(run) // MIN_STEPS))
+    run.rows(f"CREATE OR REPLACE TEMP TABLE _{_STEPS} AS SELECT {stride} AS stride")
+    return stride
 
 
 def _job(rows: list[tuple[Any, ...]]) -> _Job:

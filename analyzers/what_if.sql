@@ -1,7 +1,17 @@
+-- name: replayed
+-- The processes of the last incarnation that are replayed: of those of one data coordinate and stage, if that is known, the highest rank.
+SELECT proc FROM process WHERE incarnation = (SELECT max(incarnation) FROM process)
+QUALIFY mesh_pp IS NULL OR row_number() OVER (PARTITION BY mesh_dp, mesh_pp ORDER BY rank DESC, proc DESC) = 1;
+
+-- name: num_staged
+-- How many operations of theirs tell a stage and a role.
+SELECT CAST(sum(num_staged) AS BIGINT) FROM partial_profile_collectives SEMI JOIN _replayed_process USING (proc);
+
 -- name: operations_partial
--- Every operation of the counted steps that tells its stage, by process and step, numbered in its kind.
+-- Every operation of the steps that are replayed that tells its stage, by process and step, numbered in its kind.
 WITH counted AS (
-    SELECT proc, incarnation, step FROM step WHERE left_out IS NULL AND end_ns >= start_ns AND (step > 0 OR global_step > 1)),
+    SELECT proc, incarnation, step FROM step SEMI JOIN replayed_process USING (proc) CROSS JOIN replayed_steps o
+    WHERE left_out IS NULL AND end_ns >= start_ns AND (step > 0 OR global_step > 1) AND step % o.stride = o.stride // 2),
 work AS (
     SELECT proc, incarnation, step, stage, chunk, start_ns, end_ns, record,
         CASE kind WHEN 'microbatch_forward' THEN 'forward-compute' WHEN 'backward' THEN 'backward-compute' ELSE kind END AS kind

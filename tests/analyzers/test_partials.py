@@ -58,6 +58,8 @@ def test_merged_partials_equal_the_definition(seed: int, is_one_host: bool, cuts
         run.kept.clear()
         run.rows("CREATE OR REPLACE TEMP TABLE _clock_chosen AS SELECT proc, rank % 2 AS host FROM process")
         run.rows("CREATE OR REPLACE TEMP TABLE _clock_group AS SELECT DISTINCT group_id, 3 AS most FROM process_group")
+        run.rows("CREATE OR REPLACE TEMP TABLE _replayed_process AS SELECT proc FROM process WHERE rank % 3 > 0")
+        run.rows("CREATE OR REPLACE TEMP TABLE _replayed_steps AS SELECT 2 AS stride")
         expected = {(pair.analyzer, pair.name): run.rows(pair.definition) for pair in PAIRS}
         gather_all(run, PAIRS)
         _check(run, expected)

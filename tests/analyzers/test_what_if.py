@@ -8,6 +8,8 @@ from run_builder import MS, RunBuilder, proc_of
 from rankscope.analyzers.run import Run
 from rankscope.analyzers.what_if import WhatIf, what_if
 from rankscope.schema.version import ONTOLOGY_VERSION
+from rankscope.tracer.importers.synth import synthesise
+from rankscope.tracer.importers.synth_plan import Plan, SlowStage
 
 
 def job(root: Path, *, second: int = 10, pause: int = 0, breaks: bool = False) -> Path:
@@ -92,3 +94,17 @@ def test_runs_that_tell_no_stage_are_not_asked(tmp_path: Path) -> None:
     run.entities()
     with Run.open(str(run.seal())) as opened:
         assert what_if(opened, 1.0) is None
+
+
+def test_of_very_many_operations_some_steps_are_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(ranks=16, ranks_per_node=8, steps=121, collectives=40, dp=2, tp=2, pp=4, microbatches=4,
+                slow_stages=(SlowStage(3, 1.5),))  # fmt: skip
+    synthesise(plan, str(tmp_path / "run"))
+    whole = analysed(tmp_path / "run")
+    assert whole.num_steps == 120 and whole.slowdown.provenance.window == "counted steps"
+    monkeypatch.setattr("rankscope.analyzers.what_if.MAX_ROWS", 1)  # nevertheless MIN_STEPS are
+    some = analysed(tmp_path / "run")
+    assert some.num_steps == 20 and some.slowdown.provenance.window == "counted steps, one in 6"
+    assert some.slowdown.value == pytest.approx(whole.slowdown.value, rel=0.01)
+    assert [item.value for item in some.by_stage] == pytest.approx([item.value for item in whole.by_stage], rel=0.01)
+    assert float(whole.by_stage[3].value or 0) > 1.1
