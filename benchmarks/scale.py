@@ -1,15 +1,16 @@
 """The whole report of large runs: time, memory, linear in rows, and the planted straggler found.
 
-    python benchmarks/scale.py [--jobs 1024x1000x100 16384x100x100] [--fractions 0.1 1] [--cores 2] [--keep FOLDER]
+    python benchmarks/scale.py [--jobs 1024x1000x100 16384x100x100] [--layout tp=8] [--fractions 0.1 1] [--cores 2]
+                               [--keep FOLDER]
 
 Each job is RANKSxSTEPSxCOLLECTIVES, written by `rankscope synth` (seeded): tensor parallel by 8 inside nodes of 8, data
-parallel across them, clocks up to 50 ms off and drifting, one rank 3 ms late by compute in every step. For each
-fraction of the steps `rankscope report` is run once on --cores cores, from its start to its exit. Printed: rows of
-table collective; wall and CPU seconds; the peak of the proportional set sizes of all its processes, looked at 5 times a
-second; CPU microseconds a row; whether a headline names the rank. Last, the ratio of CPU time a row between the largest
-and the smallest fraction: 1 is linear. CPU time divided by --cores is what the report takes where nothing else runs.
-Needs room for about 16 bytes a row in the folder for temporary files; exit status 1 if the figures of the acceptance
-list (60 s, 4 GiB, found) are not met by wall time.
+parallel across them (or another --layout; with a pipeline four micro-batches), clocks up to 50 ms off and drifting, one
+rank 3 ms late by compute in every step. For each fraction of the steps `rankscope report` is run once on --cores cores,
+from its start to its exit. Printed: rows of table collective; wall and CPU seconds; the peak of the proportional set
+sizes of all its processes, looked at 5 times a second; CPU microseconds a row; whether a headline names the rank. Last,
+the ratio of CPU time a row between the largest and the smallest fraction: 1 is linear. CPU time divided by --cores is
+what the report takes where nothing else runs. Needs room for about 16 bytes a row in the folder for temporary files;
+exit status 1 if the figures of the acceptance list (60 s, 4 GiB, found) are not met by wall time.
 """
 
 import argparse
@@ -64,6 +65,7 @@ def main() -> int:
     """Print the table; 1 if a figure of the acceptance list is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", nargs="+", type=Job.parse, default=[Job(1024, 1000, 100), Job(16384, 100, 100)])
+    parser.add_argument("--layout", default="tp=8", help="as `rankscope synth` takes it")
     parser.add_argument("--fractions", nargs="+", type=float, default=[0.1, 1.0])
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="where runs are kept, or found from an earlier time")
@@ -75,7 +77,7 @@ def main() -> int:
         for fraction in sorted(chosen.fractions):
             part = job._replace(steps=max(2, round(job.steps * fraction)))
             with tempfile.TemporaryDirectory() as folder:
-                cost = report(written(part, chosen.keep or Path(folder)), part, chosen.cores)
+                cost = report(written(part, chosen.layout, chosen.keep or Path(folder)), part, chosen.cores)
             costs.append(cost)
             print(
                 f"{part.ranks:,} x {part.steps:,} x {part.collectives:,}".ljust(27),
@@ -90,15 +92,16 @@ def main() -> int:
     return 0 if is_met else 1
 
 
-def written(job: Job, folder: Path) -> Path:
+def written(job: Job, layout: str, folder: Path) -> Path:
     """The run of `job` below `folder`, made if it is not there."""
-    run = folder / f"{job.ranks}x{job.steps}x{job.collectives}"
+    run = folder / f"{job.ranks}x{job.steps}x{job.collectives} {layout}"
     if not run.exists():
-        layout = ["--layout", "tp=8", "--ranks-per-node", "8", "--clock-offset-ms", "50", "--drift-ppm", "20"]
+        place = ["--layout", layout, "--ranks-per-node", "8", "--clock-offset-ms", "50", "--drift-ppm", "20"]
+        place += ["--microbatches", "4"] if "pp=" in layout else []
         size = ["--ranks", str(job.ranks), "--steps", str(job.steps), "--collectives", str(job.collectives)]
         late = ["--straggler", f"{job.late_rank}:{LATE_BY}"]
         subprocess.run(
-            [sys.executable, "-c", COMMAND, "synth", "-o", str(run), *size, *layout, *late],
+            [sys.executable, "-c", COMMAND, "synth", "-o", str(run), *size, *place, *late],
             check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
     return run
