@@ -26,6 +26,8 @@ from .run import Run
 from .statements import statement
 
 ANALYZER: Final = "causes"
+LOOKED_AT: Final = 0.5
+"""Share of the lateness that the operations have to make which are looked into."""
 COVERS: Final = 0.80
 """Share of the lateness that a cause has to cover."""
 WAKING: Final = 0.25
@@ -85,15 +87,19 @@ class _Window:
     peers: dict[int, Interval]
 
 
-def cause(run: Run, rank: int, late: Sequence[Step], others: Sequence[int], rate: float) -> Cause:
+def cause(
+    run: Run, rank: int, late: Sequence[Step], others: Sequence[int], rate: float,
+    own_ns: Mapping[Step, int] | None = None,
+) -> Cause:  # fmt: skip
     """Why `rank` was late in the steps `late`, after `lateness` has been asked of `run`.
 
-    others: ranks to compare with. rate: its lateness over the time of its steps (a ratio).
+    others: ranks to compare with. rate: its lateness over the time of its steps (a ratio). own_ns: its lateness in
+    each: operations that make less than LOOKED_AT of it say nothing of the rest.
     """
     chosen = _spread(late, MAX_STEPS)
     windows = _windows(run, rank, [step.incarnation * _SHIFT + step.step for step in chosen], set(others))
     total = sum(window.own_ns for window in windows)
-    if not total:
+    if not total or total < LOOKED_AT * sum((own_ns or {}).get(step, 0) for step in chosen):
         return Cause(UNKNOWN, 0.0, 0, (), 0)
     parts = _longer(run, windows)
     told = tuple(sorted(parts.items(), key=lambda item: (-item[1], item[0])))

@@ -6,9 +6,9 @@ idle without the intervals of data wait, checkpoint and waits in data-parallel g
 sum.
 
 Ideal by formula (GPipe and 1F1B: (p-1)/(m+p-1); interleaved: (p-1)/(vm+p-1)): 8 stages and 16 micro-batches give 7/23.
-With a slowest stage, step = max / (1 - ideal) and a rank computes mean: so the part of the bubble that is due to
-imbalance is (1 - ideal) (1 - mean/max). The first step is warm-up and left out, as are steps that the job left out.
-Cannot see: pipelines whose spans tell no stage.
+With uneven stages a step takes the sum of their times for one micro-batch and m - 1 times the longest; what then stands
+still beyond `ideal` is the part of the bubble that is due to imbalance. The first step is warm-up and left out, as are
+steps that the job left out. Cannot see: pipelines whose spans tell no stage.
 """
 
 from collections import defaultdict
@@ -126,14 +126,14 @@ def _pipeline(run: Run, coverage: float | None) -> Pipeline | None:
     ideal = _ideal(run, told, counted or rows)
     bubble, excused = _fraction(counted, windows, "excused_ns"), _fraction(counted, windows, "compute_ns")
     reason = "" if counted else "no step counts: there is only the first"
-    share = _stage_share(counted)
-    slowest = None if share is None else 1 / share
+    means = _stage_means(counted)
+    slowest = max(means) * len(means) / sum(means) if sum(means) else None
     imbalance = told.measurement("pipeline.stage_imbalance", slowest, {}, _num_steps(counted), reason=reason)
     mean = told.measurement("pipeline.bubble_fraction", bubble, {}, len(counted), reason=reason)
-    is_known = share is not None and ideal.value is not None
+    due = _due_to_imbalance(means, counted or rows) if slowest is not None and ideal.value is not None else None
     return Pipeline(
         _ranks(told, rows, windows), mean, ideal, imbalance,
-        (1 - float(ideal.value or 0)) * (1 - (share or 0)) if is_known else None,
+        due,
         None if bubble is None or excused is None else excused - bubble, _num_steps(counted),
         _num_steps(rows) - _num_steps(counted), _warmup(rows, windows),
     )  # fmt: skip
@@ -226,14 +226,23 @@ def _ideal(run: Run, told: Evidence, rows: list[RankStep]) -> Measurement:
     return told.measurement(name, (stages - 1) / (forwards + stages - 1), {}, len(rows), caveats=caveats)
 
 
-def _stage_share(rows: list[RankStep]) -> float | None:
-    """Mean / maximum of the stages' compute time per rank and step."""
+def _stage_means(rows: list[RankStep]) -> list[float]:
+    """Mean compute time of each stage's ranks in a step, stage by stage."""
     times: dict[int, list[int]] = defaultdict(list)
     for row in rows:
         times[row.stage].append(row.compute_ns)
-    means = [sum(values) / len(values) for values in times.values()]
-    slowest = max(means, default=0.0)
-    return sum(means) / len(means) / slowest if slowest else None
+    return [sum(times[stage]) / len(times[stage]) for stage in sorted(times)]
+
+
+def _due_to_imbalance(means: list[float], rows: list[RankStep]) -> float:
+    """What of the time stands still since stages differ. A step of m forwards takes the sum of the stages' times for
+    one, and m - 1 times the longest. Example: stages of 2, 1, 1, 1 and m = 8: 19; busy 10 / 19 on the mean; of even
+    stages 8 / 11: 20 %.
+    """
+    forwards = max(1.0, median(row.num_forwards for row in rows))
+    step = sum(means) + (forwards - 1) * max(means)
+    even = forwards / (forwards + len(means) - 1)
+    return even - forwards * (sum(means) / len(means)) / step
 
 
 def _warmup(rows: list[RankStep], windows: dict[_Key, int]) -> float | None:

@@ -13,7 +13,7 @@ from .communication import Communication, communication
 from .coverage import Coverage, coverage
 from .device_headlines import device_headlines
 from .devices import Devices, devices
-from .headline import INFO, UNDECIDED, Headline, worst_first
+from .headline import INFO, NOTHING, UNDECIDED, Headline, worst_first
 from .headlines import headlines, verdicts
 from .host import Hosts, hosts
 from .host_headlines import host_headlines
@@ -32,6 +32,9 @@ from .storage import Storage, storage
 
 _COST: Final = re.compile(r"; costs \d+ % of the time\.$")
 """How `stragglers` ends a sentence."""
+_SOMEBODY: Final = frozenset({"straggler", "straggler_set", "stage"})
+_NOBODY: Final = f"{NOTHING.capitalize()}: "
+"""How one analyzer says that it found nobody; left away where another one did."""
 _SAY_ALL: Final = frozenset({"hang"})
 """Commands whose own headlines say what the sections' headlines that name them would say."""
 
@@ -145,6 +148,8 @@ def _gathered(said: list[Headline], findings: tuple[Finding, ...]) -> tuple[Head
     found = [item for finding in findings for item in finding.headlines]
     if any("slowdown" in part for finding in findings for item in finding.verdicts for part in item.evidence):
         found = [replace(item, text=_COST.sub(".", item.text)) for item in found]
+    if any(item.kind in _SOMEBODY for finding in findings for item in finding.verdicts):
+        found = [item for item in found if not item.text.startswith(_NOBODY)]
     closer = {item.command for item in found if item.confidence is None or item.confidence > UNDECIDED}
     closer &= _SAY_ALL
     return worst_first([*found, *(item for item in said if not item.command or item.command not in closer)])

@@ -37,6 +37,9 @@ MAX_ALONE: Final = 4
 """Ranks late together without a common place that are looked into one by one."""
 _TABLES: Final = ("collective", "step", "process", "process_group")
 _ALONE: Final = "one rank alone has nobody to be late to"
+_NOBODY_TOGETHER: Final = (
+    "ranks meet only in pairs, one after the other (sends and receives, or stages): none can be late"
+)
 _NOT_SURE: Final = (
     "the ranks that waited least are not the ones that come late; in steps of so many operations no others are compared"
 )
@@ -130,7 +133,7 @@ def _too_little(run: Run, late: Lateness) -> str:
     if not late.num_matched:
         return "of no operation did all members leave a begin on a common clock"
     if late.num_ranks < 2:
-        return _ALONE
+        return _ALONE if late.num_ranks else _NOBODY_TOGETHER
     if len(late.steps) < MIN_STEPS:
         return f"{len(late.steps)} counted steps, of {MIN_STEPS} that it takes to call a rank late"
     return ""
@@ -234,7 +237,12 @@ def _cause(run: Run, late: Lateness, finding: Finding, at: int) -> Cause:
     steps = [late.steps[first + int(row)] for row in np.flatnonzero(finding.late[:, at])]
     others = [rank for other, rank in enumerate(late.ranks) if other not in finding.columns]
     rate = float(late.own_ns[first:end, column].sum()) / max(1, int(late.duration_ns[first:end].sum()))
-    return cause(run, late.ranks[column], steps, others, rate)
+    return cause(run, late.ranks[column], steps, others, rate, _own(late, column))
+
+
+def _own(late: Lateness, column: int) -> dict[Step, int]:
+    """A rank's own lateness, by step."""
+    return dict(zip(late.steps, late.own_ns[:, column].tolist(), strict=True))
 
 
 def _in_words(late: Lateness, finding: Finding, found: _Numbers, ranks: tuple[int, ...]) -> str:
@@ -252,10 +260,8 @@ def _in_words(late: Lateness, finding: Finding, found: _Numbers, ranks: tuple[in
     why = f"cause: {found.cause.name}"
     if found.cause.name != UNKNOWN:
         why += f" ({100 * found.cause.share:.0f} % of it)"
-    return (
-        f"{who} {verb} the others wait {when}, by {_duration(found.typical_ns)}; {why}; "
-        f"costs {100 * found.share:.0f} % of {'that step' if finding.when == ONCE else 'the time'}"
-    )
+    cost = _duration(finding.cost_ns) if finding.when == ONCE else f"{100 * found.share:.0f} % of the time"
+    return f"{who} {verb} the others wait {when}, by {_duration(found.typical_ns)}; {why}; costs {cost}"
 
 
 def _duration(ns: int) -> str:
@@ -289,7 +295,7 @@ def _by_computation(run: Run, late: Lateness) -> Imbalance | None:
         rows: Sequence[int] = [int(row) for row in np.flatnonzero(latest == column) if beyond[row, column] > 0]
         steps: list[Step] = [late.steps[row] for row in rows]
         others = [rank for other, rank in enumerate(late.ranks) if other != column]
-        why = cause(run, late.ranks[int(column)], steps, others, 0.0)
+        why = cause(run, late.ranks[int(column)], steps, others, 0.0, _own(late, int(column)))
         explained += min(why.lateness_ns, dict(why.parts).get(COMPUTE, 0))
         total += why.lateness_ns
     return Imbalance(COMPUTATION, explained / total, cost, share) if total and explained / total >= COVERS else None

@@ -110,6 +110,10 @@ class _Job:
     num_steps: int
     num_left_out: int
 
+    def ranks_of(self, stage: int) -> tuple[int, ...]:
+        """The ranks of a stage."""
+        return tuple(sorted(rank for (_, number), rank in self.ranks.items() if number == stage))
+
     def time(self, lengths: dict[Op, Times]) -> float:
         """Mean time of a step, replayed."""
         return float(self.graph.replay(lengths).mean())
@@ -224,7 +228,9 @@ def _answer(told: Evidence, job: _Job) -> WhatIf:
     share_w = (
         (whole - job.only(job.measured, job.ideal, lambda op, dp: (dp, op.stage) in worst)) / lost if lost else None
     )
-    share_s = (whole - job.only(job.measured, job.ideal, lambda op, _: op.stage == stages[-1])) / lost if lost else None
+    by_stage = {s: (whole - job.only(job.measured, job.ideal, lambda op, _, s=s: op.stage == s)) / lost  # type: ignore[misc]
+                for s in stages} if lost else {}  # fmt: skip
+    share_s = by_stage.get(stages[-1])
     error = abs(job.observed_ns / whole - 1)
     n = job.num_steps
 
@@ -240,7 +246,7 @@ def _answer(told: Evidence, job: _Job) -> WhatIf:
         tuple(slowdown(value, op=kind) for kind, value in _worst_first(of_kind)),
         tuple(slowdown(value, worker=job.ranks[place], dp_rank=place[0], stage=place[1])
               for place, value in _worst_first(workers)),
-        _verdict(job, whole, ideal, error, share_w, share_s, worst, stages[-1]), n, job.num_left_out,
+        _verdict(job, whole, ideal, error, share_w, by_stage, worst), n, job.num_left_out,
         "" if error <= MAX_REPLAY_ERROR else f"the replay differs from what was observed by {error:.1%}",
     )  # fmt: skip
 
@@ -254,12 +260,15 @@ def _worst_first(values: dict[Any, float]) -> list[tuple[Any, float]]:
 
 
 def _verdict(
-    job: _Job, whole: float, ideal: float, error: float, share_w: float | None, share_s: float | None,
-    worst: list[_Key], last_stage: int,
+    job: _Job, whole: float, ideal: float, error: float, share_w: float | None, by_stage: dict[int, float],
+    worst: list[_Key],
 ) -> Verdict | None:  # fmt: skip
-    """None where the replay cannot be trusted."""
+    """None where the replay cannot be trusted. The last stage goes before few workers, these before another stage."""
     if error > MAX_REPLAY_ERROR:
         return None
+    last_stage = max(by_stage, default=0)
+    share_s = by_stage.get(last_stage)
+    slowest = max(by_stage, key=lambda stage: by_stage[stage], default=0)
     slowdown, cost = whole / ideal, (whole - ideal) * job.num_steps
     evidence: tuple[dict[str, Any], ...] = (
         {"slowdown": slowdown, "share_worst_workers": share_w, "share_last_stage": share_s, "replay_error": error},
@@ -267,15 +276,18 @@ def _verdict(
     if slowdown < SLOW or share_w is None or share_s is None:
         return Verdict("nothing", (), f"no straggler: slowdown {slowdown:.2f}", 1 - error, evidence=evidence)
     if share_s >= EXPLAINS and share_s >= share_w:
-        ranks = tuple(sorted(rank for (_, stage), rank in job.ranks.items() if stage == last_stage))
-        return Verdict("stage", ranks, "last stage", 1 - error, cost_ns=cost, evidence=evidence)
+        return Verdict("stage", job.ranks_of(last_stage), "last stage", 1 - error, cost_ns=cost, evidence=evidence)
     if share_w >= EXPLAINS:
         places = ", ".join(f"dp {dp}, stage {stage}" for dp, stage in worst)
         text = f"one worker: {places}" if len(worst) == 1 else f"{len(worst)} workers: {places}"
         kind = "straggler" if len(worst) == 1 else "straggler_set"
         ranks = tuple(sorted(job.ranks[place] for place in worst))
         return Verdict(kind, ranks, text, 1 - error, cost_ns=cost, evidence=evidence)
-    text = f"slowdown {slowdown:.2f}, and neither few workers nor the last stage explain half of it"
+    if by_stage[slowest] >= EXPLAINS:
+        part = f"{100 * min(1.0, by_stage[slowest]):.0f} %"
+        text = f"stage {slowest}, which explains {part} of a slowdown of {slowdown:.2f}"
+        return Verdict("stage", job.ranks_of(slowest), text, 1 - error, cost_ns=cost, evidence=evidence)
+    text = f"slowdown {slowdown:.2f}, and neither few workers nor a stage explain half of it"
     return Verdict("imbalance", (), text, 1 - error, cost_ns=cost, evidence=evidence)
 
 

@@ -7,6 +7,7 @@ module is imported only when it is asked for, and loads pyarrow, duckdb and rich
 is quick.
 """
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -34,6 +35,9 @@ FOUND, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (without the program's name) and leave with its status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a bar shows a question mark
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     if given[:1] != ["run"]:  # numpy would start a thread a core for algebra that no command does; a job may need them
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run(given))

@@ -44,7 +44,7 @@ def command(
         from .what_if_view import what_if_section
 
         if replayed is not None:
-            print_drawn(what_if_section(replayed))
+            print_drawn(what_if_section(replayed, is_somebody_late=bool(found.stragglers)))
         if replayed is None or found.lateness.num_matched:
             print_drawn(stragglers_section(found, is_replayed=bool(replayed_verdicts)))
     return int(fail_on_findings and any(verdict.kind != NOTHING for verdict in verdicts))

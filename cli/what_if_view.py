@@ -13,15 +13,18 @@ if TYPE_CHECKING:
 MAX_ROWS: Final = 12
 
 
-def what_if_section(found: "WhatIf") -> "RenderableType":
-    """The verdict, what it costs, and the slowdown by slice, worst first."""
+def what_if_section(found: "WhatIf", is_somebody_late: bool = False) -> "RenderableType":
+    """The verdict, what it costs, and the slowdown by slice, worst first. is_somebody_late: as the arrivals tell."""
     from rich.console import Group
     from rich.text import Text
 
     parts: list[RenderableType] = []
     if found.verdict is not None:
         style = "" if found.verdict.kind == "nothing" else "bold red"
-        parts.append(Text(f"{found.verdict.kind}: {found.verdict.text}", style=style))
+        text = f"{found.verdict.kind}: {found.verdict.text}"
+        if found.verdict.kind == "nothing" and is_somebody_late:
+            text = "by the replay the job is hardly slowed down; by the order of arrival somebody is late, see below"
+        parts.append(Text(text, style=style))
         if found.verdict.ranks:
             parts.append(Text(f"ranks        {', '.join(map(str, found.verdict.ranks))}"))
     if found.reason:

@@ -134,3 +134,13 @@ def test_each_instant_is_painted_once_and_the_particular_wins() -> None:
     assert painted(spans, (2, 8)) == {"compute": 4, "gc": 2}
     assert painted(spans, (0, 40)) == {"compute": 7, "gc": 2, "data": 11, 'span "x"': 10}
     assert painted([], (0, 5)) == {} == painted(spans, (50, 60))
+
+
+def test_operations_that_make_little_of_the_lateness_tell_no_cause(tmp_path: Path) -> None:
+    """The rank was late by far more than the operations show of which it is known when the ranks set out."""
+    with Run.open(str(planted(tmp_path / "run", {"data": 40}).root)) as run:
+        late = lateness(run)
+        others = [rank for rank in late.ranks if rank != LATE]
+        enough = cause(run, LATE, late.steps, others, 0.5, dict.fromkeys(late.steps, 70 * MS))
+        little = cause(run, LATE, late.steps, others, 0.5, dict.fromkeys(late.steps, 90 * MS))
+    assert (enough.name, little.name, little.share) == ("data", "unknown", 0.0)

@@ -8,6 +8,9 @@ from run_builder import RunBuilder
 
 from rankscope.analyzers.pipeline import Pipeline, pipeline
 from rankscope.analyzers.run import Run
+from rankscope.analyzers.what_if import what_if
+from rankscope.tracer.importers.synth import synthesise
+from rankscope.tracer.importers.synth_plan import Plan, SlowStage
 
 
 def two_stages(root: Path, **more: Any) -> RunBuilder:
@@ -44,8 +47,8 @@ def test_bubble_ideal_and_imbalance(tmp_path: Path) -> None:
     assert found.mean_bubble.value == pytest.approx(0.5)
     assert found.ideal.value == pytest.approx(1 / 3)
     assert found.imbalance.value == pytest.approx(40 / 30)
-    # (1 - 1/3) (1 - 30/40)
-    assert found.due_to_imbalance == pytest.approx(1 / 6)
+    # 20 and 10 ms a micro-batch: 30 for one and 20 for the other are 50 ms, of which 30 busy; this schedule takes 60
+    assert found.due_to_imbalance == pytest.approx(0.4 - 1 / 3)
     assert (found.num_steps, found.num_left_out, found.warmup_ratio, found.excused) == (2, 1, 3.0, 0.0)
 
 
@@ -77,3 +80,21 @@ def test_one_step_counts_for_nothing_and_one_stage_is_no_pipeline(tmp_path: Path
     other = RunBuilder(tmp_path / "other")
     other.span(0, 1, "forward", 0, 5, stage=0)
     assert analysed(other) is None
+
+
+@pytest.mark.parametrize(("stage", "factor", "due"), [(0, 2.0, 0.20), (1, 1.5, 0.13)])
+def test_the_parts_of_a_planted_bubble_are_not_more_than_the_whole(
+    stage: int, factor: float, due: float, tmp_path: Path
+) -> None:
+    plan = Plan(ranks=8, ranks_per_node=8, steps=20, collectives=40, dp=2, tp=1, pp=4, microbatches=8,
+                slow_stages=(SlowStage(stage, factor),))  # fmt: skip
+    synthesise(plan, str(tmp_path / "run"))
+    with Run.open(str(tmp_path / "run")) as run:
+        found, replayed = pipeline(run, 1.0), what_if(run, 1.0)
+    assert found is not None and replayed is not None
+    assert found.due_to_imbalance is not None and found.due_to_imbalance == pytest.approx(due, abs=0.02)
+    idle = float(found.mean_bubble.value or 0) + float(found.excused or 0)
+    assert float(found.ideal.value or 0) + found.due_to_imbalance < idle + 0.02
+    [verdict] = replayed.verdicts
+    assert (verdict.kind, verdict.ranks) == ("stage", (2 * stage, 2 * stage + 1))
+    assert verdict.text.startswith(f"stage {stage}, which explains ")
