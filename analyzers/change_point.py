@@ -4,8 +4,9 @@ One change at a time: the place at which the means before and after differ most 
 Page's CUSUM; source: Truong, Oudre and Vayatis, Selective review of offline change point detection, 2020), of series
 whose outliers are pulled in to 3 deviations, then each part anew. A change counts if it leaves at least `MIN_SIDE`
 steps on each side, the medians differ by at least `MIN_SHIFT` of the mean step, and the difference is `MIN_SCORE` times
-what the noise of the series explains. Example: 20 steps late by 1 ms and 20 late by 41 ms, noise 2 ms, steps of 100 ms:
-a change at 20, shift 40 ms, score 40 / (2 sqrt(1/20 + 1/20)) = 63.
+what the noise of the series explains; a smaller one (`LEAST_SHIFT`) where it is `CLEAR_SCORE` times that. Example: 20
+steps late by 1 ms and 20 late by 41 ms, noise 2 ms, steps of 100 ms: a change at 20, shift 40 ms, score 40 / (2
+sqrt(1/20 + 1/20)) = 63.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ MIN_SIDE: Final = 10
 """Steps on each side of a change."""
 MIN_SHIFT: Final = 0.10
 """Of the mean step, by which the level has to change."""
+LEAST_SHIFT, CLEAR_SCORE = 0.02, 35.0
+"""A smaller change counts, too, where it is beyond all doubt."""
 MIN_SCORE: Final = 7.0
 """Standard errors by median deviations: of 60 steps of 4 ranks of pure noise, one in a thousand reaches them."""
 NEAR: Final = 30
@@ -80,7 +83,9 @@ def _judged(values: Floats, row: int, column: int, scale: float) -> Change | Non
     noise = DEVIATION * max(spread(before), spread(after))
     error = noise * float(np.sqrt(1 / len(before) + 1 / len(after)))
     score = abs(shift) / error if error else float("inf")
-    return Change(row, column, shift, score) if abs(shift) >= MIN_SHIFT * scale and score >= MIN_SCORE else None
+    is_large = abs(shift) >= MIN_SHIFT * scale and score >= MIN_SCORE
+    is_clear = abs(shift) >= LEAST_SHIFT * scale and score >= CLEAR_SCORE
+    return Change(row, column, shift, score) if is_large or is_clear else None
 
 
 def spread(values: Floats) -> float:

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .change_point import DEVIATION, parts, spread
+from .change_point import DEVIATION, MIN_SIDE, parts, spread
 from .lateness import Lateness
 
 ANALYZER: Final = "late_ranks"
@@ -42,6 +42,7 @@ ALIKE: Final = 0.5
 MAX_ONCE: Final = 3
 HEIR: Final = 0.25
 """Own lateness over inherited, below which a rank only passes on what another did."""
+TURNS: Final = "and the ranks take turns"
 CHRONICALLY, SINCE, BETWEEN, ONCE = "chronic", "since", "between", "once"
 _Z: Final = 1.96
 Floats = NDArray[np.float64]
@@ -93,14 +94,40 @@ def late_ranks(found: Lateness) -> tuple[Finding, ...]:
 
 
 def whose_turn(late: Lateness) -> str:
-    """That the ranks take turns, unless one comes last in most of the steps, and by more than chance."""
+    """That the ranks take turns, unless one comes last in most of the steps, or of a part of them, and by more than
+    chance.
+    """
     beyond = excess(late)
-    turns = np.bincount(np.argmax(beyond, axis=1)[beyond.max(axis=1) > 0], minlength=len(late.ranks))
-    column, num_steps = int(np.argmax(turns)), len(late.steps)
-    often = int(turns[column]) / num_steps
-    if often < CHRONIC or wilson(often, num_steps) <= 1 / len(late.ranks):
-        return "and the ranks take turns"
-    return f"mostly rank {late.ranks[column]} (in {turns[column]} of them): too little to name it"
+    latest = np.where(beyond.max(axis=1) > 0, np.argmax(beyond, axis=1), -1)
+    for column in np.argsort(-np.bincount(latest[latest >= 0], minlength=len(late.ranks)), kind="stable")[:MAX_ONCE]:
+        is_last = latest == column
+        window = densest(is_last.tolist())
+        is_whole = 10 * (window[1] - window[0]) >= 9 * len(latest)
+        first, end = (0, len(latest)) if is_whole else window
+        num, often = end - first, int(is_last[first:end].sum())
+        if num < MIN_SIDE or often / num < CHRONIC or wilson(often / num, num) <= 1 / len(late.ranks):
+            continue
+        why = "too little to name it"
+        if is_whole:
+            return f"mostly rank {late.ranks[column]} (in {often} of them): {why}"
+        if int(late.duration_ns[first:end].sum()) < MIN_PART_NS:
+            why = f"less than the {MIN_PART_NS // 10**9} s that it takes to name it"
+        steps = f"from step {late.steps[first].step} to {late.steps[end - 1].step}"
+        return f"mostly rank {late.ranks[column]} {steps} (in {often} of {num} steps): {why}"
+    return TURNS
+
+
+def densest(flags: list[bool]) -> tuple[int, int]:
+    """First and, not included, last of the part in which those that are set most outweigh the others, at CHRONIC."""
+    best = reach = 0.0
+    found, first = (0, 0), 0
+    for at, is_set in enumerate(flags):
+        if reach <= 0:
+            reach, first = 0.0, at
+        reach += 1 - CHRONIC if is_set else -CHRONIC
+        if reach > best:
+            best, found = reach, (first, at + 1)
+    return found
 
 
 def wilson(share: float, number: int) -> float:

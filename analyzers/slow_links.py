@@ -24,7 +24,7 @@ from rankscope.schema.measurement import Measurement, Verdict
 from .evidence import Evidence
 from .groups import Group, ranks_in_words
 from .headline import Headline, percent, verdict_headline
-from .late_ranks import CHRONIC, wilson
+from .late_ranks import CHRONIC, densest, wilson
 from .late_ranks import MIN_STEPS as MIN_PART
 from .matched import SOURCE, TABLES, Matching
 from .placement import nodes_of
@@ -136,7 +136,7 @@ class _Seen:
     def window(self) -> tuple[int, int] | None:
         """First step and the one after the last between which they are slow; None if that is too seldom."""
         late = [ratio >= SLOW for ratio in self.ratio]
-        for (first, end), least in (((0, len(late)), MIN_STEPS), (_densest(late), MIN_PART)):
+        for (first, end), least in (((0, len(late)), MIN_STEPS), (densest(late), MIN_PART)):
             num = end - first
             if num >= least and wilson(sum(late[first:end]) / num, num) >= CHRONIC:
                 return first, end
@@ -251,19 +251,6 @@ class _Reader:
             [max(0, *(excess for _, excess, _ in told)) for told in at], [self._duration_ns[step] for step in steps],
             sum(num for told in at for _, _, num in told),
         )  # fmt: skip
-
-
-def _densest(late: list[bool]) -> tuple[int, int]:
-    """The part of the steps in which those that are late most outweigh the others, at CHRONIC of them."""
-    best = reach = 0.0
-    found, first = (0, 0), 0
-    for at, is_late in enumerate(late):
-        if reach <= 0:
-            reach, first = 0.0, at
-        reach += 1 - CHRONIC if is_late else -CHRONIC
-        if reach > best:
-            best, found = reach, (first, at + 1)
-    return found
 
 
 def _named(told: Evidence, seen: _Seen, blame: _Blame, nodes: dict[int, str]) -> SlowLink | None:

@@ -24,7 +24,19 @@ from .groups import ranks_in_words
 from .headline import Headline, verdict_headline
 from .imbalance import COMPUTATION, MIN_COST_UNTOLD, Imbalance, imbalance, lost
 from .late_ranks import ANALYZER as LATE_RANKS
-from .late_ranks import BETWEEN, CHRONICALLY, MIN_STEPS, ONCE, SINCE, Finding, excess, late_ranks, whose_turn, wilson
+from .late_ranks import (
+    BETWEEN,
+    CHRONICALLY,
+    MIN_STEPS,
+    ONCE,
+    SINCE,
+    TURNS,
+    Finding,
+    excess,
+    late_ranks,
+    whose_turn,
+    wilson,
+)
 from .lateness import ANALYZER as LATENESS
 from .lateness import Ints, Lateness, Step, lateness
 from .run import Run
@@ -286,7 +298,7 @@ def _confidence(late: Lateness, finding: Finding, coverage: float | None) -> flo
 def _by_computation(run: Run, late: Lateness) -> Imbalance | None:
     """Uneven work of which the job tells nothing, by the computation of each step's latest rank."""
     cost, share = lost(late)
-    if share < MIN_COST_UNTOLD:
+    if share < MIN_COST_UNTOLD or whose_turn(late) != TURNS:
         return None
     beyond = excess(late)
     latest = np.argmax(beyond, axis=1)

@@ -30,11 +30,16 @@ def test_both_changes_of_a_passing_fault_are_found() -> None:
 
 def test_too_short_a_side_too_small_a_shift_and_a_single_pause_are_no_change() -> None:
     assert parts(series((95, 0.0), (5, 50.0)), SCALE) == ((0, 100),)
-    assert parts(series((50, 0.0), (50, 9.0), noise=0.1), SCALE) == ((0, 100),)
+    assert parts(series((50, 0.0), (50, 9.0)), SCALE) == ((0, 100),)
+    assert parts(series((50, 0.0), (50, 1.5), noise=0.01), SCALE) == ((0, 100),)
     paused = series((60, 0.0))
     paused[30] = 5000.0
     assert parts(paused, SCALE) == ((0, 60),)
     assert change_point(series((19, 0.0)), SCALE) is None
+
+
+def test_a_small_shift_counts_where_it_is_beyond_all_doubt() -> None:
+    assert parts(series((50, 0.0), (50, 9.0), noise=0.1), SCALE) == ((0, 50), (50, 100))
 
 
 @pytest.mark.parametrize("noise", [1.0, 30.0])

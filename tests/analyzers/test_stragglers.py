@@ -10,6 +10,8 @@ from run_builder import MS, RunBuilder, healthy_run, proc_of
 
 from rankscope.analyzers.run import Run
 from rankscope.analyzers.stragglers import Stragglers, stragglers
+from rankscope.tracer.importers.synth import synthesise
+from rankscope.tracer.importers.synth_plan import Plan, straggler_of
 
 LATE = 2
 
@@ -155,3 +157,26 @@ def test_nobody_is_said_to_take_turns_where_one_rank_is_always_last(tmp_path: Pa
     found = planted(tmp_path / "run", lambda rank, _: {"forward": late} if rank == LATE else {}, num_steps=60)
     (verdict,) = found.verdicts
     assert (verdict.kind, verdict.ranks) == ("nothing", ()) and said in verdict.text
+
+
+def test_who_is_late_only_for_a_part_is_said_to_be_where_it_is_not_named(tmp_path: Path) -> None:
+    """Of 100 ms: too little before the change is beyond doubt, too short where the steps are."""
+    jitter = random.Random(0)
+
+    def late(rank: int, step: int, by: int) -> dict[str, int]:
+        return {"forward": jitter.randint(0, 2) + (by if rank == LATE and step >= 40 else 0)}
+
+    little = planted(tmp_path / "little", lambda rank, step: late(rank, step, 4), num_steps=80)
+    assert little.verdicts[0].kind == "nothing"
+    assert "mostly rank 2 from step 40 to 79 (in 40 of 40 steps): too little to name it" in little.verdicts[0].text
+    short = planted(tmp_path / "short", lambda rank, step: late(rank, step + 25, 40), num_steps=34)
+    assert short.verdicts[0].kind == "nothing"
+    assert ": less than the 2 s that it takes to name it" in short.verdicts[0].text
+
+
+def test_the_example_of_synth(tmp_path: Path) -> None:
+    """A rank that becomes late by 5 % of a step in its middle."""
+    plan = Plan(ranks=16, dp=4, tp=4, stragglers=(straggler_of("5:data:3ms:50", 100),), clock_offset_ns=50_000_000)
+    synthesise(plan, str(tmp_path / "run"))
+    (verdict,) = read(tmp_path / "run").verdicts
+    assert (verdict.kind, verdict.ranks, verdict.since_step, verdict.cause) == ("straggler", (5,), 50, "data")
