@@ -16,6 +16,7 @@ integers: about a second for ten million activities.
 from dataclasses import replace
 from typing import Any, Final
 
+from .coverage import RECORDS
 from .evidence import Evidence
 from .partials import Pair, Partial
 from .profile import COLLECTIVES, SPANS
@@ -46,6 +47,7 @@ PAIRS: Final = (DEVICES, NAMES, LIVE)
 _NO_KERNELS: Final = "only host times: what the device did was not recorded"
 _INSIDE: Final = "waited for inside backward, where the host cannot see it"
 _AS_COMPUTE: Final = "what the host cannot see of waits inside backward (DDP's reducer) is counted as compute"
+_ROWS_LOST: Final = "rows of this rank are missing, among them all of its operations"
 _NO_STALLS: Final = "no device times were taken (RANKSCOPE_DEVICE_TIMES)"
 
 
@@ -53,7 +55,8 @@ def times(run: Run, coverage: float | None = None) -> Times:
     """Where the time of every rank of `run` went. A run has device timelines or live ones, never both."""
     names = tuple(NameTime(*row) for row in NAMES.rows(run))
     live = LIVE.rows(run) if run.rows(statement(ANALYZER, "is_live"))[0][0] else []
-    timelines = tuple(_live(run, row, coverage) for row in live) if live else _devices(run, coverage)
+    lost = _lost(run) if live and coverage is not None and coverage < 1 else frozenset()
+    timelines = tuple(_live(run, row, coverage, row[:2] in lost) for row in live) if live else _devices(run, coverage)
     return Times(timelines, names, suspects_of(names), "" if timelines else _why_none(run))
 
 
@@ -64,19 +67,31 @@ def _devices(run: Run, coverage: float | None) -> tuple[Timeline, ...]:
     return device_timelines(told, DEVICES.rows(run))
 
 
-def _live(run: Run, row: Row, coverage: float | None) -> Timeline:
+def _lost(run: Run) -> frozenset[Row]:
+    """(incarnation, rank) of the processes that claim more rows than are there."""
+    present = {row[0]: row[1] for row in RECORDS.rows(run)}
+    return frozenset((incarnation or 0, rank) for proc, incarnation, rank, num_records
+                     in run.rows("SELECT proc, incarnation, rank, num_records FROM process")
+                     if (num_records or 0) > present.get(proc, 0))  # fmt: skip
+
+
+def _live(run: Run, row: Row, coverage: float | None, is_lossy: bool) -> Timeline:
+    """is_lossy: rows of it are missing. If none of an operation is there, nothing is known of communication."""
     incarnation, rank, span, compute, communication, wait, overlap, other, _, on_device = row[:10]
     is_device, num_work, num_operations, num_steps, num_inside = row[10:]
     told = Evidence(
         run, ANALYZER, statement(ANALYZER, "live"), ("step", "span", "collective"), coverage, window="counted steps",
         timing_source="device_event" if is_device and on_device is not None else "host",
     )  # fmt: skip
-    scope, no_work = scope_of(rank, incarnation), "" if num_work else "no forward, backward or optimizer was recorded"
+    no_talk = _ROWS_LOST if is_lossy and not num_operations else ""
+    no_work = no_talk or ("" if num_work else "no forward, backward or optimizer was recorded")
+    scope = scope_of(rank, incarnation)
     if is_device:
         return _cuda(told, scope, row)
     values: dict[str, tuple[Any, str]] = {
         "time.span": (span, ""), "time.compute": (None if no_work else compute, no_work),
-        "time.communication": (communication, ""), "time.host_wait": _visible(wait, num_inside),
+        "time.communication": (None if no_talk else communication, no_talk),
+        "time.host_wait": (None, no_talk) if no_talk else _visible(wait, num_inside),
         "time.overlap": (None if no_work else overlap, no_work), "time.exposed_other": (other, ""),
     }  # fmt: skip
     unseen = (_AS_COMPUTE,) if num_inside else ()

@@ -50,6 +50,7 @@ def command(
         asked.print_json(found.measurements, found.verdicts)
     else:
         print_drawn(_drawn(found, patience))
+        asked.print_gap()
     return int(fail_on_findings and bool(found.verdicts))
 
 

@@ -29,6 +29,12 @@ class Opened:
             "verdicts": [item.as_json() for item in verdicts], **more,
         })  # fmt: skip
 
+    def print_gap(self) -> None:
+        """A line where rows are missing, below an answer that they might change."""
+        if self.share is not None and self.share < 1:
+            part = f"{100 * self.share:.2f}".rstrip("0").rstrip(".")
+            print(f"only {part} % of the rows are there, see rankscope report")
+
 
 @contextmanager
 def opened(run: str) -> Iterator[Opened]:

@@ -47,4 +47,5 @@ def command(
             print_drawn(what_if_section(replayed, is_somebody_late=bool(found.stragglers)))
         if replayed is None or found.lateness.num_matched:
             print_drawn(stragglers_section(found, is_replayed=bool(replayed_verdicts)))
+        asked.print_gap()
     return int(fail_on_findings and any(verdict.kind != NOTHING for verdict in verdicts))

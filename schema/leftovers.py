@@ -55,6 +55,12 @@ def find_leftovers(run_dir: str) -> list[Leftover]:
     return [leftover for leftover in all_leftovers() if _same_place(own_place(leftover.run)) == wanted]
 
 
+def is_wanted(run_dir: str) -> bool:
+    """A living process was given this directory, whichever run lies there."""
+    wanted = _same_place(run_dir)
+    return any(leftover.is_alive and _same_place(leftover.run.run_dir) == wanted for leftover in all_leftovers())
+
+
 def leftover_runs() -> list[RunRef]:
     """The runs that have leftovers on this machine, each once, in order of their ids."""
     return sorted({RunRef(run.run_id, _own_place(run)) for run in {leftover.run for leftover in all_leftovers()}})

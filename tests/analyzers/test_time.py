@@ -4,6 +4,8 @@ import random
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from run_builder import MS, RunBuilder, healthy_run
 
@@ -93,6 +95,18 @@ def test_a_live_cpu_job(tmp_path: Path) -> None:
         assert line.value("time.exposed_other") == (500 - wait) * MS
         assert "time.exposed_communication" not in line.measurements
         assert line.value("ratio.communication_computation") == wait / 200
+
+
+def test_a_rank_whose_operations_are_lost_did_not_wait_nothing(tmp_path: Path) -> None:
+    path = healthy_run(tmp_path / "run")
+    for file in (path / "collective").rglob("*.parquet"):
+        rows = pq.read_table(file, partitioning=None)
+        pq.write_table(rows.filter(pc.equal(rows.column("rank"), 0)), file)
+    with Run.open(str(path)) as run:
+        there, lost = times(run, 0.8).timelines
+    for name in ("time.host_wait", "time.communication", "time.compute", "time.overlap"):
+        assert lost.value(name) is None and "rows of this rank are missing" in lost.measurements[name].reason
+    assert there.value("time.host_wait") is not None and lost.value("time.span") == there.value("time.span")
 
 
 def test_a_wait_inside_backward_is_no_compute(tmp_path: Path) -> None:
