@@ -56,9 +56,10 @@ def find_leftovers(run_dir: str) -> list[Leftover]:
 
 
 def is_wanted(run_dir: str) -> bool:
-    """A living process was given this directory, whichever run lies there."""
+    """A living process was given this directory, whichever run lies there, or its rows will be written there."""
     wanted = _same_place(run_dir)
-    return any(leftover.is_alive and _same_place(leftover.run.run_dir) == wanted for leftover in all_leftovers())
+    living = [leftover.run for leftover in all_leftovers() if leftover.is_alive]
+    return any(wanted in (_same_place(run.run_dir), _same_place(_own_place(run))) for run in living)
 
 
 def leftover_runs() -> list[RunRef]:
