@@ -28,7 +28,7 @@ def print_drawn(drawing: "RenderableType") -> None:
     """Print what rich draws, without the blanks that it leaves at the ends of lines."""
     screen = console()
     with screen.capture() as drawn:
-        screen.print(drawing)
+        screen.print(drawing, crop=False)
     print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 

@@ -15,7 +15,8 @@ class FittingTable(Table):
     """A table that leaves columns out, and says which, before it breaks numbers over lines.
 
     First those without a header that are never broken (drawings), from the right; then those named in `spare`, in that
-    order, each time the last of that name. Headers that begin with no letter are legends of drawings, and not missed.
+    order, each time the last of that name. Where even that does not suffice its lines are longer than the terminal.
+    Headers that begin with no letter are legends of drawings, and not missed.
     """
 
     spare: tuple[str, ...] = ("over time",)
@@ -29,6 +30,9 @@ class FittingTable(Table):
             kept.remove(column)
             header = str(column.header).replace("\n", " ").strip()
             left_out += [header] if header[:1].isalpha() else []
+        needed = self._width(console, options, kept)
+        if needed > options.max_width:  # a line too long can be read, a number cut off cannot
+            options = options.update(max_width=needed)
         yield from Table.__rich_console__(self._of(kept), console, options)
         if left_out:
             yield Text(f"no room for {', '.join(left_out)}: see it on a wider terminal, or in --json", style="dim")

@@ -3,6 +3,7 @@
 import pytest
 from rich.console import Console
 
+from rankscope.cli.printing import print_drawn
 from rankscope.cli.tables import new_table
 
 
@@ -38,3 +39,14 @@ def test_of_two_columns_of_one_name_the_last_goes_first() -> None:
     with screen.capture() as found:
         screen.print(table)
     assert "11111111" in found.get() and "22222222" not in found.get()
+
+
+def test_where_no_column_is_left_to_spare_lines_are_too_long_and_nothing_is_cut_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "12")
+    table = new_table("p50", "bandwidth", spare=())
+    table.add_row("11111111", "222.22 GB/s")
+    print_drawn(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["p50", "bandwidth"] and lines[2].split() == ["11111111", "222.22", "GB/s"]
