@@ -105,21 +105,24 @@ FROM process p LEFT JOIN (SELECT device_uuid, any_value(pci_bus_id) AS pci_bus_i
     FROM device GROUP BY device_uuid) d USING (device_uuid)
 WHERE p.rank IS NOT NULL GROUP BY p.rank ORDER BY p.rank;
 
--- name: links
--- Transfers in counted steps by group, kind and size class, sends and receives by pair of ranks, in each quarter of the steps (of less than 40: in all).
-SELECT group_id, op, size_class, CASE WHEN kind = 'pair' THEN src END AS src, CASE WHEN kind = 'pair' THEN dst END AS dst, part,
-    CAST(count(*) AS BIGINT) AS num_operations, quantile_disc(transfer_ns, 0.5) AS typical_ns
+-- name: link
+-- Transfers in counted steps, of sends and receives with their pair of ranks. part: the quarter of the steps (of less than 40: all are one).
+CREATE OR REPLACE TEMP VIEW _link AS
+SELECT incarnation, step, part, group_id, op, size_class, CASE WHEN kind = 'pair' THEN src END AS src, CASE WHEN kind = 'pair' THEN dst END AS dst, transfer_ns
 FROM _operation JOIN (SELECT incarnation, step, (row_number() OVER (ORDER BY incarnation, step) - 1) * CASE WHEN count(*) OVER () < 40 THEN 1 ELSE 4 END // count(*) OVER () AS part
     FROM (SELECT DISTINCT incarnation, step FROM _operation) SEMI JOIN counted_step USING (incarnation, step)) USING (incarnation, step)
-WHERE why IS NULL AND size_class > 0 GROUP BY ALL ORDER BY ALL;
+WHERE why IS NULL AND size_class > 0;
+
+-- name: links
+-- Transfers by group (or pair), kind and size class in each part of the steps.
+SELECT group_id, op, size_class, src, dst, part, CAST(count(*) AS BIGINT) AS num_operations, quantile_disc(transfer_ns, 0.5) AS typical_ns
+FROM _link GROUP BY ALL ORDER BY ALL;
 
 -- name: link_steps
 -- The same step by step.
-SELECT incarnation, step, part, group_id, op, size_class, CASE WHEN kind = 'pair' THEN src END AS src, CASE WHEN kind = 'pair' THEN dst END AS dst,
-    CAST(count(*) AS BIGINT) AS num_operations, quantile_disc(transfer_ns, 0.5) AS typical_ns, CAST(sum(transfer_ns) AS DECIMAL(38, 0)) AS transfer_ns
-FROM _operation JOIN (SELECT incarnation, step, (row_number() OVER (ORDER BY incarnation, step) - 1) * CASE WHEN count(*) OVER () < 40 THEN 1 ELSE 4 END // count(*) OVER () AS part
-    FROM (SELECT DISTINCT incarnation, step FROM _operation) SEMI JOIN counted_step USING (incarnation, step)) USING (incarnation, step)
-WHERE why IS NULL AND size_class > 0 GROUP BY ALL ORDER BY ALL;
+SELECT incarnation, step, part, group_id, op, size_class, src, dst, CAST(count(*) AS BIGINT) AS num_operations, quantile_disc(transfer_ns, 0.5) AS typical_ns,
+    CAST(sum(transfer_ns) AS DECIMAL(38, 0)) AS transfer_ns
+FROM _link GROUP BY ALL ORDER BY ALL;
 
 -- name: link_durations
 -- How long each counted step took its slowest rank.

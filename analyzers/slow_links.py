@@ -164,6 +164,7 @@ def headlines(found: Iterable[SlowLink]) -> tuple[Headline, ...]:
 
 def _compared(matching: Matching, groups: dict[str | None, Group], nodes: dict[int, str]) -> _Compared:
     by_like: dict[tuple[Any, ...], dict[_Path, int]] = defaultdict(dict)
+    matching.rows("link")
     for group_id, op, size_class, src, dst, part, num, typical_ns in matching.rows("links"):
         path = _path(groups.get(group_id), op, size_class, src, dst, nodes)
         if path is not None and num >= MIN_TIMES:

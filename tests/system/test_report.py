@@ -14,6 +14,17 @@ pytestmark = pytest.mark.system
 
 REPORT = "from rankscope.cli.main import main; main()"
 
+DESCRIBED = """
+import sys, time
+from rankscope.analyzers.run import Run
+
+is_described = False
+while not is_described:
+    time.sleep(0.1)
+    with Run.open(sys.argv[1]) as run:
+        is_described = bool(run.rows("SELECT world_size FROM run"))
+"""
+
 LIVE = """
 import os, subprocess, sys, time
 import torch, torch.distributed as dist
@@ -28,6 +39,8 @@ for step in range(6):
 if rank == 0:
     # the seventh all_reduce of rank 1
     subprocess.run([sys.executable, "-c", IN_FLIGHT, os.environ["RANKSCOPE_DIR"], "6", "1"], check=True)
+    # rank 0 tells what the run is when its watch thread next looks around: some seconds after it joined
+    subprocess.run([sys.executable, "-c", DESCRIBED, os.environ["RANKSCOPE_DIR"]], check=True, timeout=60)
     command = [sys.executable, "-c", REPORT, "report", os.environ["RANKSCOPE_DIR"], "--json"]
     with open(os.environ["RANKSCOPE_DIR"] + ".live.json", "wb") as out:
         subprocess.run(command, stdout=out, check=True, timeout=60)
@@ -42,7 +55,7 @@ dist.destroy_process_group()
 
 
 def script(dies: bool) -> str:
-    return f"REPORT, IN_FLIGHT = {REPORT!r}, {IN_FLIGHT!r}\nDIES = {dies}\n{LIVE}"
+    return f"REPORT, IN_FLIGHT, DESCRIBED = {REPORT!r}, {IN_FLIGHT!r}, {DESCRIBED!r}\nDIES = {dies}\n{LIVE}"
 
 
 def command(run_dir: Path, local_dir: Path, *arguments: str) -> str:
