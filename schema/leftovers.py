@@ -7,6 +7,7 @@ Costs about 30 ms for a full ring of 32,768 records. Cannot see other machines' 
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -50,13 +51,20 @@ class Leftover:
 
 def find_leftovers(run_dir: str) -> list[Leftover]:
     """The leftovers of the run at `run_dir` (path or address) in all launch folders of this user on this machine."""
+    wanted, own_place = _same_place(run_dir), cache(_own_place)
+    return [leftover for leftover in all_leftovers() if _same_place(own_place(leftover.run)) == wanted]
+
+
+def is_wanted(run_dir: str) -> bool:
+    """A living process was given this directory, whichever run lies there, or its rows will be written there."""
     wanted = _same_place(run_dir)
-    return [leftover for leftover in all_leftovers() if _same_place(leftover.run.run_dir) == wanted]
+    living = [leftover.run for leftover in all_leftovers() if leftover.is_alive]
+    return any(wanted in (_same_place(run.run_dir), _same_place(_own_place(run))) for run in living)
 
 
 def leftover_runs() -> list[RunRef]:
     """The runs that have leftovers on this machine, each once, in order of their ids."""
-    return sorted({leftover.run for leftover in all_leftovers()})
+    return sorted({RunRef(run.run_id, _own_place(run)) for run in {leftover.run for leftover in all_leftovers()}})
 
 
 def all_leftovers() -> list[Leftover]:
@@ -173,6 +181,12 @@ def _spooled_tables(streams: tuple[str, ...], problems: list[str]) -> dict[Table
         except InputError as error:
             problems.append(str(error))
     return {key: merge_rows(pa.concat_tables(parts).unify_dictionaries(), key[0]) for key, parts in found.items()}
+
+
+def _own_place(run: RunRef) -> str:
+    """Its directory, or the one beside it, where its agent will write it since another run lies there."""
+    known = None if "://" in run.run_dir else paths.read_run_file(Path(run.run_dir, paths.RUN_FILE))
+    return run.run_dir if known is None or known[0] == run.run_id else paths.beside(run.run_dir, run.run_id)
 
 
 def _same_place(run_dir: str) -> str:

@@ -80,6 +80,11 @@ def index_file(run_dir: str, node: str) -> str:
     return f"{run_dir}/{INDEX}/{node}.parquet"
 
 
+def beside(run_dir: str, run_id: str) -> str:
+    """Where a run is written whose directory holds another run."""
+    return f"{run_dir.rstrip('/')}.{run_id}"
+
+
 def read_run_file(path: Path) -> tuple[str, str] | None:
     """(run id, run directory) of a `run.json`; None if it cannot be read. The directory is where the run belongs."""
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from rankscope.schema import paths
-from rankscope.schema.leftovers import find_leftovers
+from rankscope.schema.leftovers import find_leftovers, is_wanted
 from rankscope.schema.process_rows import this_boot
 from rankscope.schema.tables import TABLES
 
@@ -99,7 +99,7 @@ def prune(folders: Sequence[Path], before_ns: int | None, max_bytes: int | None,
 
 def why_alive(folder: Path) -> str:
     """Why the run in `folder` must not be touched; "" where nobody works on it."""
-    if any(leftover.is_alive for leftover in find_leftovers(str(folder))):
+    if is_wanted(str(folder)):
         return "it is running on this machine"
     place = RunDir(str(folder))
     for node in live_nodes(place):

@@ -259,7 +259,7 @@ class RunWriter:
         try:
             self.place.prepare(self.run)
         except MixedRuns as error:
-            self.place = RunDir(f"{self.run.run_dir.rstrip('/')}.{self.run.run_id}")
+            self.place = RunDir(paths.beside(self.run.run_dir, self.run.run_id))
             self._say(f"{error}: this run is written to {self.place.address}")
             self.place.prepare(self.run)
 

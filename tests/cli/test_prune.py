@@ -108,7 +108,7 @@ def test_wrong_usage_is_one_line(rankscope: Command, arguments: list[str]) -> No
 
 def test_a_run_with_a_living_process_is_left_alone(rankscope: Command, tmp_path: Path) -> None:
     """Its directory looks old and sealed; the process has yet to write to it. Once dead, its local files go too."""
-    run = aged(tmp_path / "runs" / "living", 40, "living")
+    run = aged(tmp_path / "runs" / "living", 40, "run-1")
     folder, witness = local_base() / "launch", tmp_path / "witness"
     settings = {"folder": str(folder), "run_dir": str(run), "rank": 0, "boot_id": fake_rank.BOOT_ID, "rate": 1,
                 "seconds": 600, "witness": str(witness)}  # fmt: skip
@@ -124,5 +124,5 @@ def test_a_run_with_a_living_process_is_left_alone(rankscope: Command, tmp_path:
         process.kill()
         process.wait()
     assert list(folder.glob("*.journal"))
-    assert rankscope("prune", str(run.parent), "--older-than", "1d").out.startswith("deleted living, ")
+    assert rankscope("prune", str(run.parent), "--older-than", "1d").out.startswith("deleted run-1, ")
     assert not run.exists() and not [*folder.glob("*.journal"), *folder.glob("*.ring")]

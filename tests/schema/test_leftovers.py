@@ -9,6 +9,7 @@ from fake_rank import NODE, FakeRank
 from rankscope.schema import paths
 from rankscope.schema.leftovers import find_leftovers, leftover_runs
 from rankscope.schema.process_state import RunRef, read_journal
+from rankscope.tracer.seal import seal
 
 
 @pytest.fixture
@@ -87,3 +88,14 @@ def test_rows_belong_to_the_join_before_them(folder: Path, tmp_path: Path) -> No
     assert tables["collective", 0, NODE]["record"].to_pylist() == [0, 1, 2, 3, 4]
     assert tables["collective", 1, NODE]["record"].to_pylist() == [5]
     assert ("checkpoint", 1, NODE) in tables and ("checkpoint", 0, NODE) not in tables
+
+
+def test_rows_for_a_directory_that_holds_another_run_belong_beside_it(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text('{"run_id": "run-0"}')
+    FakeRank(folder, str(tmp_path / "run")).done(4)
+    beside = f"{tmp_path / 'run'}.run-1"
+    assert find_leftovers(str(tmp_path / "run")) == [] and len(find_leftovers(beside)) == 1
+    assert leftover_runs() == [RunRef("run-1", beside)]
+    assert seal(beside).run_id == "run-1"
+    assert (tmp_path / "run" / "run.json").read_text() == '{"run_id": "run-0"}'
