@@ -11,6 +11,7 @@ calls^2 s^2 / timed (entries drawn by a counter, taken as independent), summed o
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -62,8 +63,26 @@ class HookState:
 
 
 @dataclass(frozen=True, slots=True)
+class Ends:
+    """How the processes of one incarnation ended: ranks by exit kind, and by type of the uncaught exception."""
+
+    kinds: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    errors: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def killed(self) -> tuple[int, ...]:
+        """Ranks that died without an exit line."""
+        return self.kinds.get("killed", ())
+
+    @property
+    def failed(self) -> tuple[int, ...]:
+        """Ranks that an exception ended."""
+        return self.kinds.get("failed", ())
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
-    """Quality of the capture. missing_ranks: of the last incarnation; ended: exit kind -> its ranks.
+    """Quality of the capture. missing_ranks, ended: of the last incarnation.
 
     num_strangers: processes with rows that the run does not know, so perhaps of another run.
     operations: rows of operations against operations counted. shadow: None without shadow steps.
@@ -79,14 +98,14 @@ class Coverage:
     overhead: Measurement
     tiers: tuple[Measurement, ...]
     missing_ranks: tuple[int, ...]
-    ended: dict[str, tuple[int, ...]]
+    ended: Ends
     hooks: tuple[HookState, ...]
     faults: tuple[Fault, ...]
     num_strangers: int
     shadow: Measurement | None
     operations: Counted
     import_notes: tuple[tuple[str, str], ...] | None = None
-    ended_before: dict[int, dict[str, tuple[int, ...]]] = field(default_factory=dict)
+    ended_before: dict[int, Ends] = field(default_factory=dict)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -126,12 +145,13 @@ class _Process:
     exit_kind: str
     num_records: int
     num_dropped: int
+    exit_error: str | None
 
 
 def coverage(run: Run) -> Coverage:
     """How complete `run` is and what its capture cost."""
     gather_all(run, PAIRS)
-    processes = [_Process(row[0], row[1] or 0, row[2], row[4] or "", row[5] or 0, row[6] or 0)
+    processes = [_Process(row[0], row[1] or 0, row[2], row[4] or "", row[5] or 0, row[6] or 0, row[7])
                  for row in run.rows(statement(ANALYZER, "processes"))]  # fmt: skip
     operations = counted(run)
     counts = _counts(run, processes, operations.missing_by_proc)
@@ -154,19 +174,31 @@ def coverage(run: Run) -> Coverage:
         value, _rows(run, share), _dropped(run, processes, hooks, share),
         seen.measurement("capture.missing_ranks", len(missing), {"incarnation": last}, len(processes)),
         _errors(told, hooks), _overhead(run, told, hooks), _tiers(run, share), missing,
-        ended.pop(last, {}), _hook_states(hooks), run.faults, counts.num_strangers, shadow(run, share), operations,
+        ended.pop(last, Ends()), _hook_states(hooks), run.faults, counts.num_strangers, shadow(run, share), operations,
         import_notes(run), ended,
     )  # fmt: skip
 
 
-def _ended(processes: list[_Process]) -> dict[int, dict[str, tuple[int, ...]]]:
-    """By incarnation and exit kind: the ranks."""
-    found: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+def _ended(processes: list[_Process]) -> dict[int, Ends]:
+    """By incarnation."""
+    by_incarnation: dict[int, list[_Process]] = defaultdict(list)
     for process in processes:
-        if process.rank is not None:
-            found[process.incarnation][process.exit_kind or "unknown"].add(process.rank)
-    return {number: {kind: tuple(sorted(ranks)) for kind, ranks in sorted(kinds.items())}
-            for number, kinds in sorted(found.items())}  # fmt: skip
+        by_incarnation[process.incarnation].append(process)
+    return {
+        number: Ends(
+            _ranks_by((one.exit_kind or "unknown", one.rank) for one in those),
+            _ranks_by((one.exit_error, one.rank) for one in those),
+        )
+        for number, those in sorted(by_incarnation.items())
+    }
+
+
+def _ranks_by(pairs: Iterable[tuple[str | None, int | None]]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, set[int]] = defaultdict(set)
+    for value, rank in pairs:
+        if value is not None and rank is not None:
+            found[value].add(rank)
+    return {value: tuple(sorted(ranks)) for value, ranks in sorted(found.items())}
 
 
 def _counts(run: Run, processes: list[_Process], uncaptured: dict[int, int]) -> _Counts:

@@ -29,7 +29,7 @@ GROUP BY proc ORDER BY proc;
 
 -- name: processes
 -- One row per process and incarnation, with what is known of its ring and its end.
-SELECT proc, incarnation, rank, node, exit_kind, num_records, num_dropped
+SELECT proc, incarnation, rank, node, exit_kind, num_records, num_dropped, exit_error
 FROM process ORDER BY incarnation, rank, proc;
 
 -- name: hooks

@@ -9,7 +9,8 @@ P2P: a receive waits for its sender; only live runs number both ends alike, so d
 
 A live operation counts once it is older than the patience, by the last moment of its host that the run knows: what is
 merely in flight is no hang. Imported dumps were taken because of one, so there every unfinished operation counts; one
-that failed counts where somebody never came (gloo raises when a peer is gone).
+that failed counts where somebody never came (gloo raises when a peer is gone). How a missing rank ended, and whether
+before the others waited for it or afterwards, tells a death from a hang (`endings`).
 Cannot see: communication outside torch.distributed, and operations that could not be watched (timing_source none).
 """
 
@@ -19,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from rankscope.schema.measurement import Measurement, Verdict
 
+from .endings import Ending, endings, in_words
 from .evidence import Evidence
 from .groups import Group, ranks_in_words, read_groups
 from .hang_headlines import hang_headlines
@@ -62,6 +64,7 @@ class Open(NamedTuple):
     dst: int | None
     tag: int | None
     issued_ns: int | None
+    boot_id: str | None
     age_ns: int | None
     has_failed: bool
 
@@ -158,7 +161,8 @@ def _hang(run: Run, coverage: float | None, patience_ns: int, now_ns: dict[str, 
     num = told.measurement(
         "collective.unfinished", len(old) if record.exits else None, {}, len(everything), reason=reason
     )
-    verdicts = _verdicts(record, blocked, peers, differing, missing, undecided)
+    ended = _endings(run, missing, old)
+    verdicts = _verdicts(record, blocked, peers, differing, missing, ended, undecided)
     return Hang(blocked, peers, differing, missing, empty, undecided, len(everything) - len(old), verdicts, (num,),
                 record.groups)  # fmt: skip
 
@@ -188,8 +192,20 @@ def _unfinished(run: Run, now_ns: dict[str, int], *, is_imported: bool) -> list[
         if exit_kind == "running" and boot_id in now_ns and not has_failed:
             last = max(now_ns[boot_id], last or 0)
         age = None if is_imported or last is None or issued_ns is None else last - issued_ns
-        found.append(Open._make((*operation, issued_ns, age, has_failed)))
+        found.append(Open._make((*operation, issued_ns, boot_id, age, has_failed)))
     return found
+
+
+def _endings(run: Run, missing: tuple[int, ...], unfinished: list[Open]) -> dict[int, Ending]:
+    waits: dict[str, int] = {}
+    failures: dict[str, int] = {}
+    for item in unfinished:
+        if item.rank not in missing and item.boot_id is not None and item.issued_ns is not None:
+            waits[item.boot_id] = min(item.issued_ns, waits.get(item.boot_id, item.issued_ns))
+            if item.has_failed and item.age_ns is not None:
+                failed_ns = item.issued_ns + item.age_ns
+                failures[item.boot_id] = min(failed_ns, failures.get(item.boot_id, failed_ns))
+    return endings(run, missing, waits, failures) if missing else {}
 
 
 def _blocked(record: _Record, unfinished: list[Open]) -> list[Blocked]:
@@ -279,15 +295,16 @@ def _undecided(blocked: tuple[Blocked, ...], old: list[Open], missing: tuple[int
 
 def _verdicts(
     record: _Record, blocked: tuple[Blocked, ...], peers: tuple[Peers, ...], differing: tuple[Mismatch, ...],
-    missing: tuple[int, ...], undecided: tuple[Blocked, ...],
+    missing: tuple[int, ...], ended: dict[int, Ending], undecided: tuple[Blocked, ...],
 ) -> tuple[Verdict, ...]:  # fmt: skip
     found = [_differs(item, record.groups) for item in differing]
     if missing:
-        kind = "dead_rank" if _are_dead(record, missing) else "hang"
+        kind = "dead_rank" if _are_dead(record, ended) else "hang"
         waiting = tuple(sorted({rank for item in blocked for rank in item.waiting} - set(missing)))
         silent = [rank for rank in missing if record.is_silent.get(rank, False)]
         empty = f"; no operation in the record of {ranks_in_words(tuple(silent))}" if silent else ""
-        text = f"{_ranks(missing)} missing: {_ranks(waiting)} waiting for {_them(missing)}{empty}"
+        how = "" if record.is_imported else in_words(ended)
+        text = f"{_ranks(missing)} missing: {_ranks(waiting)} waiting for {_them(missing)}{empty}{how and '; ' + how}"
         found.append(Verdict(kind, missing, text, NAMED, evidence=tuple(_evidence(item) for item in blocked)))
     unrecorded = tuple(sorted({rank for item in blocked for rank in item.unrecorded}))
     if unrecorded:
@@ -306,10 +323,10 @@ def _verdicts(
     return tuple(found)
 
 
-def _are_dead(record: _Record, missing: tuple[int, ...]) -> bool:
-    """They were killed, and others were not: where everybody was, their deaths say nothing."""
-    killed = {rank for rank, exit_kind in record.exits.items() if exit_kind == "killed"}
-    return set(missing) <= killed and len(killed) < len(record.exits)
+def _are_dead(record: _Record, ended: dict[int, Ending]) -> bool:
+    """They went first. Where every rank of the job was killed, their deaths say nothing."""
+    all_killed = all(exit_kind == "killed" for exit_kind in record.exits.values())
+    return all(ending.is_death for ending in ended.values()) and not all_killed
 
 
 def _differs(item: Mismatch, groups: dict[str | None, Group]) -> Verdict:

@@ -89,6 +89,12 @@ SELECT p.rank, min(p.exit_kind) AS exit_kind, CAST(coalesce(sum(c.num_records) F
 FROM process p LEFT JOIN partial_profile_collectives c ON c.proc = p.proc AND c.incarnation = p.incarnation
 WHERE p.rank IS NOT NULL AND p.incarnation = (SELECT max(incarnation) FROM process) GROUP BY p.rank ORDER BY p.rank;
 
+-- name: ends
+-- How these ranks ended, and the last moment at which their processes are known to have lived, by their hosts' clocks.
+SELECT p.rank, any_value(p.boot_id), min(p.exit_kind), min(p.exit_error), greatest(max(p.ended_ns), max(s.time_ns))
+FROM process p LEFT JOIN process_sample s ON s.proc = p.proc
+WHERE p.rank IN ({ranks}) AND p.incarnation = (SELECT max(incarnation) FROM process) GROUP BY p.rank ORDER BY p.rank;
+
 -- name: last_seen
 -- The last moment of each host of which the run tells anything, by its clock.
 SELECT boot_id, max(time_ns) FROM (

@@ -11,7 +11,7 @@ from rankscope.schema.measurement import Verdict
 
 from .brief import Brief
 from .communication import Communication, Unfinished
-from .coverage import Coverage
+from .coverage import Coverage, Ends
 from .groups import ranks_in_words
 from .headline import CRITICAL, INFO, WARNING, Headline, worst_first
 from .imported import import_headlines
@@ -43,7 +43,7 @@ def headlines(brief: Brief, coverage: Coverage, communication: Communication, ph
 
 def verdicts(brief: Brief, coverage: Coverage) -> tuple[Verdict, ...]:
     """Conclusions that need no more than the processes: ranks that died without a word."""
-    dead = coverage.ended.get("killed", ())
+    dead = coverage.ended.killed
     if not dead:
         return ()
     evidence = ({"table": "process", "predicate": "exit_kind = 'killed'"},)
@@ -59,27 +59,35 @@ def _lost(coverage: Coverage) -> list[Headline]:
         else:  # nothing went wrong in the job: whoever imported it had no file
             text = f"Nothing of {_ranks(missing).lower()} was imported: nothing is known about {them}."
             found.append(Headline(WARNING, text))
-    if dead := coverage.ended.get("killed", ()):
+    if dead := coverage.ended.killed:
         found.append(Headline(CRITICAL, f"{_ranks(dead)} died without a clean end (killed, or lost with the node)."))
-    if failed := coverage.ended.get("failed", ()):
-        found.append(Headline(CRITICAL, f"{_ranks(failed)} ended by an exception that nothing caught."))
+    if failed := coverage.ended.failed:
+        text = f"{_ranks(failed)} ended by an exception that nothing caught{_errors(coverage.ended)}."
+        found.append(Headline(CRITICAL, text))
     return [*found, *_restarted(coverage)]
+
+
+def _errors(ended: Ends) -> str:
+    """The types of the exceptions; by rank where they differ."""
+    if len(ended.errors) < 2:
+        return "".join(f" ({name})" for name in ended.errors)
+    return ": " + ", ".join(f"{name} on {_ranks(ranks).lower()}" for name, ranks in ended.errors.items())
 
 
 def _restarted(coverage: Coverage) -> list[Headline]:
     """Who made the job start again: of each start but the last, who failed, else who was killed."""
     found = []
     for number, (_, ended) in enumerate(sorted(coverage.ended_before.items()), 1):
-        if failed := ended.get("failed", ()):
-            why = f": {_ranks(failed).lower()} ended by an exception that nothing caught"
+        if ended.failed:
+            why = f": {_ranks(ended.failed).lower()} ended by an exception that nothing caught{_errors(ended)}"
         else:
-            why = f": {_ranks(dead).lower()} died" if (dead := ended.get("killed", ())) else ""
+            why = f": {_ranks(ended.killed).lower()} died" if ended.killed else ""
         found.append(Headline(WARNING, f"The job was started again after start {number}{why}.", "checkpoints"))
     return found
 
 
 def _unfinished(brief: Brief, coverage: Coverage, communication: Communication) -> list[Headline]:
-    gone = {*coverage.ended.get("killed", ()), *coverage.ended.get("failed", ())}
+    gone = {*coverage.ended.killed, *coverage.ended.failed}
     found = []
     # the one that somebody has not issued explains the others, which may merely be complete without our knowing
     for item in sorted(communication.unfinished, key=lambda item: not _absent(item)):

@@ -33,7 +33,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     yield "operations", _operations(quality)
     yield "dropped", _value(quality.dropped, count)
     yield "missing ranks", ranks_in_words(quality.missing_ranks) or "none"
-    yield "ends", ", ".join(f"{kind} {len(ranks)}" for kind, ranks in quality.ended.items()) or NONE
+    yield "ends", ", ".join(f"{kind} {len(ranks)}" for kind, ranks in quality.ended.kinds.items()) or NONE
     yield (
         "operations seen by",
         ", ".join(f"{tier.scope['tier']} {share(_float(tier))}" for tier in quality.tiers) or NONE,

@@ -48,6 +48,7 @@ PROCESS: Final = Table("process", "entity", "a process of the run in one incarna
     Column("nics", "json", "NICs its traffic can use"),
     Column("exit_kind", "string", "clean, failed (by an exception that nothing caught), killed (lock gone without an "
            "exit line), running"),
+    Column("exit_error", "string", "type of the exception that nothing caught"),
     count("num_records", "ring records claimed, as far as known"),
     count("num_dropped", "overwritten before they were read"),
     count("ended_ns", "CLOCK_MONOTONIC of its exit line", unit="ns"),

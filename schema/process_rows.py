@@ -42,15 +42,15 @@ def journal_rows(state: ProcessState, rows: Iterable[JournalRow]) -> list[Placed
 def process_rows(state: ProcessState, exit_kind: str, num_records: int | None, num_dropped: int) -> list[PlacedRow]:
     """One row of table process for each join (or one without, of incarnation 0)."""
     started = [join.from_record for join in state.joins[1:]]
-    common = {"proc": state.proc, "node": state.node, "exit_kind": exit_kind, "num_dropped": num_dropped,
-              "num_records": num_records, "ended_ns": state.ended_ns}  # fmt: skip
+    common = {"proc": state.proc, "node": state.node, "exit_kind": exit_kind, "exit_error": state.error or None,
+              "num_dropped": num_dropped, "num_records": num_records, "ended_ns": state.ended_ns}  # fmt: skip
     if not state.joins:
         return [PlacedRow("process", None, {**state.process, **common, "incarnation": 0})]
     found = []
     for join, until in zip(state.joins, [*started, None], strict=True):
         row = {**state.process, **_known(join.body), **common, "incarnation": join.incarnation}
         if until is not None:
-            row |= {"exit_kind": "clean", "num_records": until}
+            row |= {"exit_kind": "clean", "exit_error": None, "num_records": until}
         found.append(PlacedRow("process", None, row))
     return found
 

@@ -3,7 +3,7 @@
 A reader accepts older minor versions (new columns read as null) and refuses a newer major version by name.
 """
 
-ONTOLOGY_VERSION = "1.0.0"
+ONTOLOGY_VERSION = "1.1.0"
 
 
 def readable(version: str) -> bool:

@@ -65,8 +65,7 @@ def test_a_rank_killed_is_said_first_and_is_a_verdict(tmp_path: Path) -> None:
     for rank in (0, 1):
         build.collective(rank, 0, 1, (1, 2), 2)
     build.collective(0, 1, 5, None, None, step=4)
-    build.entities(exit_kind="clean")
-    build.rows["process", None][1]["exit_kind"] = "killed"
+    build.entities(ends={1: {"exit_kind": "killed"}})
     found = report_of(build.seal())
     assert [line.text for line in found.headlines if line.level == 2] == [
         "Rank 1 died without a clean end (killed, or lost with the node).",
@@ -76,16 +75,27 @@ def test_a_rank_killed_is_said_first_and_is_a_verdict(tmp_path: Path) -> None:
     assert (verdict.kind, verdict.ranks) == ("dead_rank", (1,))
 
 
-def test_a_rank_that_an_exception_ended_is_said_with_what_it_left_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("error", "said"), [(None, ""), ("ValueError", " (ValueError)")])
+def test_a_rank_that_an_exception_ended_is_said_with_what_it_left_open(
+    tmp_path: Path, error: str | None, said: str
+) -> None:
     build = RunBuilder(tmp_path / "run")
     for rank in (0, 1):
         build.collective(rank, 0, 1, (1, 2), 2)
     build.collective(0, 1, 5, None, None, step=4)
-    build.entities(exit_kind="clean")
-    build.rows["process", None][1]["exit_kind"] = "failed"
+    build.entities(ends={1: {"exit_kind": "failed", "exit_error": error}})
     assert [line.text for line in report_of(build.seal()).headlines if line.level == 2] == [
-        "Rank 1 ended by an exception that nothing caught.",
+        f"Rank 1 ended by an exception that nothing caught{said}.",
         "all_reduce number 1 in world in step 4 never completed: issued by rank 0, not by rank 1.",
+    ]
+
+
+def test_exceptions_that_differ_are_told_by_rank(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run", world_size=3)
+    errors = {rank: {"exit_kind": "failed", "exit_error": "RuntimeError"} for rank in (0, 2)}
+    build.entities(ends=errors | {1: {"exit_kind": "failed", "exit_error": "ValueError"}})
+    assert [line.text for line in report_of(build.seal()).headlines if line.level == 2] == [
+        "Ranks 0-2 ended by an exception that nothing caught: RuntimeError on ranks 0, 2, ValueError on rank 1."
     ]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_builder import MS, WORLD, RunBuilder
+from run_builder import MS, WORLD, RunBuilder, proc_of
 
 from rankscope.analyzers.hang import Hang, hang
 from rankscope.analyzers.run import Run
@@ -29,9 +29,9 @@ def came(run: RunBuilder, rank: int, *seqs: int, unfinished: int | None = None, 
         run.collective(rank, unfinished, at, None, None, **more)
 
 
-def sealed(run: RunBuilder, exit_kind: str = "killed", last_seen: int = 5 * SECOND) -> Path:
+def sealed(run: RunBuilder, exit_kind: str = "killed", last_seen: int = 5 * SECOND, **more: Any) -> Path:
     run.step(0, 0, 0, last_seen)
-    run.entities(exit_kind=exit_kind)
+    run.entities(exit_kind=exit_kind, **more)
     return run.seal()
 
 
@@ -172,3 +172,65 @@ def test_who_was_killed_before_it_heard_of_the_failure_waited_as_well(tmp_path: 
     came(run, 2, unfinished=1, at=12)  # young, by the last moment that the run knows
     (blocked,) = analysed(sealed(run, last_seen=20)).blocked
     assert (blocked.waiting, blocked.missing) == ((0, 2), (1,))
+
+
+KILLED: dict[str, Any] = {"exit_kind": "killed"}
+CLEAN: dict[str, Any] = {"exit_kind": "clean", "ended_ns": 20 * MS}
+
+
+def failed(error: str, at: int) -> dict[str, Any]:
+    return {"exit_kind": "failed", "exit_error": error, "ended_ns": at * MS}
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "words"),
+    [
+        (failed("ValueError", 20), "dead_rank", "it ended by an exception that nothing caught (ValueError)"),
+        (failed("ValueError", 8000), "dead_rank", "it ended by an exception that nothing caught (ValueError)"),
+        (failed("SystemError", 18_000), "hang",
+         "it lived for 9 s after they had failed and then ended by an exception that nothing caught (SystemError)"),
+        (KILLED, "dead_rank", "it died without a clean end"),
+        (CLEAN, "hang", "it left with a clean exit"),
+        ({"exit_kind": "running"}, "hang", "waiting for it"),
+    ],
+)  # fmt: skip
+def test_a_death_is_told_from_a_hang_by_who_ended_first(
+    tmp_path: Path, end: dict[str, Any], kind: str, words: str
+) -> None:
+    run = builder(tmp_path, 3)
+    came(run, 0, 0)
+    came(run, 1, 0)
+    came(run, 2, 0, unfinished=1)
+    run.collective(0, 1, 10, None, 9000, state="failed")
+    (verdict,) = analysed(sealed(run, "failed", ends={1: end})).verdicts
+    assert (verdict.kind, verdict.ranks) == (kind, (1,))
+    assert verdict.text.endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("last_ms", "kind", "words"),
+    [(8010, "hang", "it lived for 8 s while they waited and then died without a clean end"),
+     (1010, "dead_rank", "waiting for it; it died without a clean end")],
+)  # fmt: skip
+def test_who_was_read_long_after_the_others_began_to_wait_hung_before_it_was_killed(
+    tmp_path: Path, last_ms: int, kind: str, words: str
+) -> None:
+    run = builder(tmp_path, 3)
+    for rank, unfinished in ((0, 1), (1, None), (2, 1)):
+        came(run, rank, 0, unfinished=unfinished)
+    run.add("process_sample", 0, proc=proc_of(1), rank=1, time_ns=last_ms * MS)
+    (verdict,) = analysed(sealed(run, "failed", ends={1: KILLED})).verdicts
+    assert (verdict.kind, verdict.ranks) == (kind, (1,))
+    assert verdict.text.endswith(words)
+
+
+def test_two_missing_ranks_that_ended_differently_are_told_apart(tmp_path: Path) -> None:
+    run = builder(tmp_path, 4)
+    for rank, unfinished in ((0, 1), (1, None), (2, None), (3, 1)):
+        came(run, rank, 0, unfinished=unfinished)
+    ends = {1: KILLED, 2: failed("OSError", 9)}
+    (verdict,) = analysed(sealed(run, "running", ends=ends)).verdicts
+    assert (verdict.kind, verdict.ranks) == ("dead_rank", (1, 2))
+    assert verdict.text.endswith(
+        "rank 1 died without a clean end; rank 2 ended by an exception that nothing caught (OSError)"
+    )

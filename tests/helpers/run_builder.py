@@ -54,9 +54,13 @@ class RunBuilder:
         return self.add(table, incarnation, proc=proc, rank=rank, **columns)
 
     def entities(
-        self, ranks: list[int] | None = None, exit_kind: str = "clean", incarnation: int = 0, dropped: int = 0
-    ) -> None:
-        """The run, the node, the processes of `ranks` (all) and the world group. Comes last: it counts records."""
+        self, ranks: list[int] | None = None, exit_kind: str = "clean", incarnation: int = 0, dropped: int = 0,
+        ends: dict[int, dict[str, Any]] | None = None,
+    ) -> None:  # fmt: skip
+        """The run, the node, the processes of `ranks` (all) and the world group. Comes last: it counts records.
+
+        ends: columns of single ranks' processes.
+        """
         self.add(
             "run",
             run_id=self.run_id,
@@ -68,9 +72,11 @@ class RunBuilder:
         self.add("node", node=self.node, host=self.node.rsplit("-", 1)[0], boot_id=BOOT_ID)
         for rank in range(self.world_size) if ranks is None else ranks:
             proc = proc_of(rank, incarnation)
-            self.add("process", proc=proc, rank=rank, local_rank=rank, node=self.node, host=self.node.rsplit("-", 1)[0],
-                     boot_id=BOOT_ID, pid=100 + rank, incarnation=incarnation, exit_kind=exit_kind,
-                     num_records=self.records[proc] + dropped, num_dropped=dropped)  # fmt: skip
+            row = {"proc": proc, "rank": rank, "local_rank": rank, "node": self.node, "boot_id": BOOT_ID,
+                   "host": self.node.rsplit("-", 1)[0], "pid": 100 + rank, "incarnation": incarnation,
+                   "exit_kind": exit_kind, "num_records": self.records[proc] + dropped,
+                   "num_dropped": dropped}  # fmt: skip
+            self.add("process", **(row | (ends or {}).get(rank, {})))
         self.group(WORLD, list(range(self.world_size)), "world", incarnation)
 
     def group(self, group_id: str, members: list[int], dimension: str | None = None, incarnation: int = 0) -> None:

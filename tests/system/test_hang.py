@@ -48,7 +48,7 @@ dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
 for step in range(4):
     if step == 3 and dist.get_rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+        LEAVE
     model(torch.ones(2, 8)).sum().backward()
 """
 JOB = f"IN_FLIGHT = {IN_FLIGHT!r}\n{TRAIN}"
@@ -112,13 +112,22 @@ def test_a_job_that_hangs_and_then_goes_on(torchrun: Any, tmp_path: Path, monkey
 
 
 @pytest.mark.system
+@pytest.mark.parametrize(
+    ("leave", "words"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "it died without a clean end"),
+        ("raise ValueError('bad sample')", "it ended by an exception that nothing caught (ValueError)"),
+    ],
+)
 def test_the_rank_that_died_is_missing_where_ddp_waits_in_cpp(
-    torchrun: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    torchrun: Any, monkeypatch: pytest.MonkeyPatch, leave: str, words: str
 ) -> None:
-    job = torchrun(DDP, 2)
+    job = torchrun(DDP.replace("LEAVE", leave), 2)
     assert job.returncode != 0
     monkeypatch.setenv("RANKSCOPE_LOCAL_DIR", str(job.local_dir))
     found = document("hang", str(job.run_dir))
     (dead,) = found["verdicts"]  # gloo calls the operation complete that an error ended
-    assert (dead["kind"] in ("dead_rank", "hang"), dead["ranks"]) == (True, [1])  # torchrun may kill rank 0 as well
+    assert (dead["ranks"], dead["text"].endswith(words)) == ([1], True)
+    if "SIGKILL" not in leave:  # torchrun may kill rank 0 as well: where all were killed, that says nothing
+        assert dead["kind"] == "dead_rank"
     assert (dead["evidence"][0]["waiting"], dead["evidence"][0]["op"]) == ([0], "all_reduce")
