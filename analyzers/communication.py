@@ -11,7 +11,7 @@ the host: they are counted as "inside backward", never as zero.
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from rankscope.schema.measurement import Measurement
 
@@ -19,7 +19,7 @@ from .buckets import Histogram, quantile
 from .counted import ANALYZER as COUNTED
 from .counted import CAVEAT, Counted, counted
 from .evidence import Evidence
-from .groups import Group, read_groups
+from .groups import Group, ranks_in_words, read_groups
 from .partials import Pair, Partial, gather_all
 from .profile import COLLECTIVES, STEPS
 from .run import Row, Run
@@ -52,7 +52,7 @@ TRANSFERS, ARRIVAL_WAITS = _of_matched("transfers"), _of_matched("arrival_waits"
 MATCHED_MAXIMA: Final = _of_matched("matched_maxima")
 WAIT_TIME: Final = Pair(
     ANALYZER, "wait_time",
-    (Partial(ANALYZER, "waits_partial", "process", ("collective", "step"), ("part_waits",)), STEPS),
+    (Partial(ANALYZER, "waits_partial", "process", ("collective", "step"), ("part_waits",)), STEPS, COLLECTIVES),
 )  # fmt: skip
 UNFINISHED: Final = Pair(
     ANALYZER,
@@ -107,6 +107,17 @@ class Unfinished:
     step: int | None
     src: int | None = None
     dst: int | None = None
+
+
+class Waited(NamedTuple):
+    """One rank's host-visible waits inside its counted steps. num_operations: rows of operations that it left."""
+
+    rank: int | None
+    wait_ns: int
+    step_ns: int
+    num_steps: int
+    num_waits: int
+    num_operations: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,17 +339,30 @@ def _host_waits(run: Run, coverage: float | None) -> tuple[Measurement, tuple[Me
         run, ANALYZER, statement(ANALYZER, "wait_time"), ("collective", "step"), coverage, window="counted steps",
         caveats=("host-visible wait, not exposed communication", "waits inside C++ (backward of DDP) are not in it"),
     )  # fmt: skip
-    rows = WAIT_TIME.rows(run)
-    none = "no host-visible wait inside a counted step" if rows else "no counted step"
+    ranks = waited(run)
+    none = "no host-visible wait inside a counted step" if ranks else "no counted step"
     waits = tuple(
         told.measurement(
-            "time.host_wait", wait if num_waits else None, {"rank": rank}, num_steps, reason="" if num_waits else none
+            "time.host_wait",
+            item.wait_ns if item.num_waits else None,
+            {"rank": item.rank},
+            item.num_steps,
+            reason="" if item.num_waits else none,
         )
-        for rank, wait, _, num_steps, num_waits in rows
+        for item in ranks
     )
-    stepped, num_steps = sum(row[2] for row in rows), sum(row[3] for row in rows)
-    share = sum(row[1] for row in rows) / stepped if stepped and any(row[4] for row in rows) else None
+    if silent := tuple(item.rank for item in ranks if item.rank is not None and not item.num_operations):
+        told = replace(told, left_out=f"ranks without any operation here: {ranks_in_words(silent)}")
+    those = [item for item in ranks if item.num_operations]
+    stepped, num_steps = sum(item.step_ns for item in those), sum(item.num_steps for item in those)
+    has_waits = stepped and any(item.num_waits for item in those)
+    share = sum(item.wait_ns for item in those) / stepped if has_waits else None
     return told.measurement("ratio.host_wait", share, {}, num_steps, reason="" if share is not None else none), waits
+
+
+def waited(run: Run) -> list[Waited]:
+    """By rank."""
+    return [Waited(*row) for row in WAIT_TIME.rows(run)]
 
 
 def _unfinished(run: Run, groups: dict[str | None, Group]) -> tuple[Unfinished, ...]:

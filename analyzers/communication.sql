@@ -123,20 +123,22 @@ WITH waits AS (
     WHERE c.wait_end_ns >= c.wait_begin_ns
 ),
 waited AS (SELECT proc, count(*) AS num_waits, sum(greatest(0, end_ns - greatest(begin_ns, coalesce(before_ns, begin_ns)))) AS wait_ns FROM waits GROUP BY proc),
+operations AS (SELECT proc, count(*) AS num_operations FROM collective GROUP BY proc),
 stepped AS (SELECT proc, min(rank) AS rank, sum(duration_ns) AS step_ns, count(*) AS num_steps FROM counted_step GROUP BY proc)
 SELECT s.rank, CAST(coalesce(sum(w.wait_ns), 0) AS BIGINT) AS wait_ns, CAST(sum(s.step_ns) AS BIGINT) AS step_ns, CAST(sum(s.num_steps) AS BIGINT) AS num_steps,
-    CAST(coalesce(sum(w.num_waits), 0) AS BIGINT) AS num_waits
-FROM stepped s LEFT JOIN waited w USING (proc) GROUP BY s.rank ORDER BY s.rank;
+    CAST(coalesce(sum(w.num_waits), 0) AS BIGINT) AS num_waits, CAST(coalesce(sum(o.num_operations), 0) AS BIGINT) AS num_operations
+FROM stepped s LEFT JOIN waited w USING (proc) LEFT JOIN operations o USING (proc) GROUP BY s.rank ORDER BY s.rank;
 
 -- name: waits_partial
 SELECT proc, num_waits, wait_ns FROM part_waits;
 
 -- name: wait_time_merge
 WITH waited AS (SELECT proc, sum(num_waits) AS num_waits, sum(wait_ns) AS wait_ns FROM partial_communication_waits GROUP BY proc),
+operations AS (SELECT proc, sum(num_records) AS num_operations FROM partial_profile_collectives GROUP BY proc),
 stepped AS (SELECT proc, min(rank) AS rank, sum(step_ns) AS step_ns, sum(num_steps) AS num_steps FROM partial_profile_steps GROUP BY proc)
 SELECT s.rank, CAST(coalesce(sum(w.wait_ns), 0) AS BIGINT) AS wait_ns, CAST(sum(s.step_ns) AS BIGINT) AS step_ns, CAST(sum(s.num_steps) AS BIGINT) AS num_steps,
-    CAST(coalesce(sum(w.num_waits), 0) AS BIGINT) AS num_waits
-FROM stepped s LEFT JOIN waited w USING (proc) GROUP BY s.rank ORDER BY s.rank;
+    CAST(coalesce(sum(w.num_waits), 0) AS BIGINT) AS num_waits, CAST(coalesce(sum(o.num_operations), 0) AS BIGINT) AS num_operations
+FROM stepped s LEFT JOIN waited w USING (proc) LEFT JOIN operations o USING (proc) GROUP BY s.rank ORDER BY s.rank;
 
 -- name: groups
 -- The groups, members run-length coded.

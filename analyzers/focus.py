@@ -9,7 +9,7 @@ suspects themselves can be called late.
 from dataclasses import dataclass
 from typing import Final
 
-from .communication import WAIT_TIME
+from .communication import waited
 from .groups import Group, read_groups
 from .partials import Given, Partial, gather
 from .profile import COLLECTIVES
@@ -85,7 +85,8 @@ def _focused(run: Run) -> Focus | None:
 
 def _suspects(run: Run, stride: int) -> tuple[tuple[int, ...], list[Group]]:
     """Those who waited least by step, and their groups, as many as can be read."""
-    waits = sorted((wait_ns / num_steps, rank) for rank, wait_ns, _, num_steps, num in WAIT_TIME.rows(run) if num)
+    waits = sorted((item.wait_ns / item.num_steps, item.rank) for item in waited(run)
+                   if item.num_waits and item.rank is not None)  # fmt: skip
     gather(run, (COLLECTIVES,))
     sizes: dict[str, int] = dict(run.rows(f"SELECT group_id, CAST(sum(num_operations) AS BIGINT) // {stride} "
                                           f"FROM {COLLECTIVES.table} GROUP BY group_id"))  # fmt: skip

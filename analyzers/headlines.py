@@ -135,7 +135,7 @@ def _capture(coverage: Coverage) -> list[Headline]:
     if thinned := _thinned(coverage):
         found.append(thinned)
     elif share is not None and float(share) < 1 and not coverage.missing_ranks and coverage.import_notes is None:
-        found.append(Headline(WARNING, f"Only {100 * float(share):.2f} % of the rows are there."))
+        found.append(Headline(WARNING, f"Only {100 * float(share):.2f} % of the rows are there.", "verify"))
     for hook in coverage.hooks:
         if hook.off_ranks and hook.why != CHOSEN_OFF:
             reason = f" ({hook.why})" if hook.why else ""

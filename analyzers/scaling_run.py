@@ -10,7 +10,7 @@ from rankscope.schema.errors import NoEvidence
 
 from .bootstrap import Floats, Resampled
 from .brief import brief
-from .communication import WAIT_TIME
+from .communication import waited
 from .coverage import coverage
 from .differences import job_of
 from .manifest import Manifest, manifest
@@ -138,16 +138,17 @@ def _parts(run: Run, steps: Steps) -> dict[str, float | None]:
     if not len(steps.duration_ns):
         return dict.fromkeys(PARTS)
     seen = phases(run)
-    waits = WAIT_TIME.rows(run)
-    num_rank_steps = sum(row[3] for row in waits)
+    waits = [item for item in waited(run) if item.num_operations]
+    num_rank_steps = sum(item.num_steps for item in waits)
     mean = float(steps.duration_ns.mean())
     data = next((phase.share * mean for phase in seen.phases if phase.name == "data"), None)
-    waited_ns, num_waits, bubble = sum(row[1] for row in waits), sum(row[4] for row in waits), _bubble(run, mean)
+    wait_ns, num_waits = sum(item.wait_ns for item in waits), sum(item.num_waits for item in waits)
+    bubble = _bubble(run, mean)
     if bubble is not None:
-        waited_ns, num_waits = group_waits(run)
-    waited = waited_ns / num_rank_steps if num_waits else None
+        wait_ns, num_waits = group_waits(run)
+    talk = wait_ns / num_rank_steps if num_waits else None
     tail = mean - float(sorted(steps.duration_ns)[len(steps.duration_ns) // 2])
-    known = {"data": data, "communication": waited, "bubble": bubble, "tail": max(0.0, tail)}
+    known = {"data": data, "communication": talk, "bubble": bubble, "tail": max(0.0, tail)}
     rest = mean - sum(value for value in known.values() if value is not None)
     return {**known, "rest": max(0.0, rest)}
 

@@ -33,5 +33,6 @@ def command(
         from .checkpoints_view import checkpoints_section
 
         print_drawn(checkpoints_section(found, _ALL) or "no checkpoint was recorded")
+        asked.print_gap()
     is_bad = any(item.finding and not item.finding.startswith("written by") for item in found.operations)
     return int(fail_on_findings and is_bad)

@@ -33,6 +33,7 @@ def command(run: RunArgument, json: JsonOption = False) -> None:
     from .clocks_view import clocks_section
 
     print_drawn(clocks_section(found))
+    at.print_gap()
 
 
 def _windows(found: "Clocks") -> list[dict[str, object]]:

@@ -40,6 +40,7 @@ def command(
     from .collectives_view import collectives_section
 
     print_drawn(collectives_section(found, single))
+    at.print_gap()
 
 
 def _limit(operations: str) -> int:

@@ -29,7 +29,7 @@ def collectives_section(found: "Collectives", operations: "Sequence[Operation]" 
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(line.text, style="bold") for line in found.headlines]
-    parts += [Text(line, style="yellow") for line in _limits(found)]
+    parts += [Text(line, style="yellow") for line in _sampled(found)]
     parts += [Text()] if parts else []
     parts += _where(found) if found.classes else [Text(f"{NONE}  no collective was recorded")]
     if found.caused:
@@ -46,17 +46,12 @@ def collectives_section(found: "Collectives", operations: "Sequence[Operation]" 
     return Group(*parts)
 
 
-def _limits(found: "Collectives") -> list[str]:
-    """What the numbers are of, where it is not everything."""
+def _sampled(found: "Collectives") -> list[str]:
+    """Which operations the numbers are of, where it is not all of them."""
     first = next((item for one in found.classes for item in one.measurements), None)
-    if first is None:
+    if first is None or not first.provenance.window:
         return []
-    told, lines = first.provenance, []
-    if told.coverage is not None and told.coverage < 1:
-        lines.append(f"only {share(told.coverage)} of the rows are there, see rankscope report")
-    if told.window:
-        lines.append(f"of so many operations a sample was matched: {told.window}")
-    return lines
+    return [f"of so many operations a sample was matched: {first.provenance.window}"]
 
 
 def _where(found: "Collectives") -> "list[RenderableType]":

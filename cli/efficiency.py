@@ -34,7 +34,7 @@ def command(
     Example: rankscope efficiency rankscope-runs/my-run --target "loss<=2.5"
     """
     from rankscope.analyzers.efficiency import Target, efficiency
-    from rankscope.analyzers.scaling_run import COMPLETE, unusable
+    from rankscope.analyzers.scaling_run import unusable
 
     try:
         targets = tuple(Target.parse(text) for text in target or ())
@@ -48,8 +48,7 @@ def command(
         asked.print_json(found.measurements)
     else:
         print_drawn(_drawn(found))
-        if asked.share is not None and asked.share < COMPLETE:
-            print(f"\n{100 * asked.share:.1f} % of the expected rows are there{lost}")
+        asked.print_gap()
     return 0
 
 

@@ -30,10 +30,15 @@ class Opened:
         })  # fmt: skip
 
     def print_gap(self) -> None:
-        """A line where rows are missing, below an answer that they might change."""
+        """A line where rows are missing, or files cannot be used, below an answer that they might change."""
+        from rankscope.analyzers.scaling_run import unusable
+
+        unused = unusable(len(self.run.faults))
         if self.share is not None and self.share < 1:
             part = f"{100 * self.share:.2f}".rstrip("0").rstrip(".")
-            print(f"only {part} % of the rows are there, see rankscope report")
+            print(f"only {part} % of the rows are there{unused or ', see rankscope report'}")
+        elif unused:
+            print(unused.lstrip("; "))
 
 
 @contextmanager

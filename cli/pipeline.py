@@ -35,6 +35,7 @@ def command(run: RunArgument, json: JsonOption = False) -> int:
         asked.print_json(found.measurements)
     else:
         print_drawn(_drawn(found))
+        asked.print_gap()
     return 0
 
 

@@ -9,10 +9,14 @@ if TYPE_CHECKING:
     from rankscope.analyzers.exposure_parts import Exposure
     from rankscope.analyzers.timeline import Times
 
+    from .opening import Opened
+
+    _Answer = tuple[dict[str, Any], Times, Exposure | None, Opened | None]
+
 
 def run_time_command(run: str, json: bool) -> None:
     """Print where the time went in the run called `run`. Raises InputError."""
-    about, found, shared = _small(run) or _any(run)
+    about, found, shared, asked = _small(run) or _any(run)
     if json:
         names = [{"class": item.kernel_class, "name": item.name, "num": item.num, "total_ns": item.total_ns}
                  for item in found.names]  # fmt: skip
@@ -25,9 +29,11 @@ def run_time_command(run: str, json: bool) -> None:
     from .time_view import time_section
 
     print_drawn(time_section(found, shared))
+    if asked is not None:
+        asked.print_gap()
 
 
-def _small(run: str) -> "tuple[dict[str, Any], Times, Exposure | None] | None":
+def _small(run: str) -> "_Answer | None":
     if not os.path.isdir(f"{run}/kernel") or os.path.isdir(f"{run}/capture"):
         return None
     from rankscope.analyzers.small_time import small_times
@@ -36,10 +42,10 @@ def _small(run: str) -> "tuple[dict[str, Any], Times, Exposure | None] | None":
     if found is None:
         return None
     about = {"run_id": found.run.run_id, "address": found.run.place.address, "dataset_digest": found.run.digest}
-    return about, found.times, found.exposure
+    return about, found.times, found.exposure, None  # a damaged file is left to the database
 
 
-def _any(run: str) -> "tuple[dict[str, Any], Times, Exposure | None]":
+def _any(run: str) -> "_Answer":
     from rankscope.analyzers.exposure import exposure
     from rankscope.analyzers.time import times
 
@@ -48,4 +54,4 @@ def _any(run: str) -> "tuple[dict[str, Any], Times, Exposure | None]":
     with opened(run) as asked:
         found = times(asked.run, asked.share)
         shared = exposure(asked.run, asked.share) if asked.run.size("collective").num_rows else None
-    return asked.about, found, shared
+    return asked.about, found, shared, asked

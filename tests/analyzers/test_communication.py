@@ -54,6 +54,19 @@ def test_host_waits_of_the_steps(tmp_path: Path) -> None:
     assert found.share.value == 200 / 1400
 
 
+def test_a_rank_whose_operations_are_lost_did_not_wait_for_nothing(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for step in range(3):
+        for rank in (0, 1):
+            build.step(rank, step, 100 * step, 100 * (step + 1))
+        build.collective(0, step, 100 * step + 10, (100 * step + 10, 100 * step + 40), 100 * step + 40, step=step)
+    build.entities()
+    found = communication_of(build.seal())
+    assert {item.scope["rank"]: item.value for item in found.host_wait} == {0: 60 * MS, 1: None}
+    assert (found.share.value, found.share.n) == (60 / 200, 2)
+    assert found.share.provenance.left_out == "ranks without any operation here: 1"
+
+
 def test_waits_of_two_threads_count_each_instant_once(tmp_path: Path) -> None:
     build = RunBuilder(tmp_path / "run", world_size=1)
     build.step(0, 0, 0, 100)

@@ -36,7 +36,7 @@ def test_a_sample_and_missing_rows_are_said(
     build.entities(ranks=[0, 1])
     build.seal()
     text = rankscope("collectives", str(tmp_path / "run")).out
-    assert "only 66.7 % of the rows are there" in text
+    assert "only 66.67 % of the rows are there" in text
     assert "a sample was matched: blocks of 64 sequence numbers, one in 3" in text
 
 

@@ -1,4 +1,4 @@
-"""What `efficiency`, `compare` and `scale` say of runs of which files cannot be read: never numbers without a word."""
+"""What commands say of runs of which files cannot be read: never numbers without a word."""
 
 from pathlib import Path
 
@@ -22,15 +22,24 @@ def a_run(root: Path, ranks: int = 2, damaged: str = "") -> str:
     return str(root)
 
 
-@pytest.mark.parametrize("command", ["efficiency", "compare", "scale"])
+_OF_ONE = ("efficiency", "time", "hang", "clocks", "collectives", "checkpoints")
+_UNUSED = "1 of its files cannot be used: rankscope verify names them"
+
+
+@pytest.mark.parametrize("command", ["compare", "scale", *_OF_ONE])
 def test_rows_that_are_missing_are_said(rankscope: Command, tmp_path: Path, command: str) -> None:
     whole, damaged = a_run(tmp_path / "whole", 1), a_run(tmp_path / "hurt", damaged="span")
-    ran = rankscope(command, *([damaged] if command == "efficiency" else [whole, damaged]))
+    ran = rankscope(command, *([damaged] if command in _OF_ONE else [whole, damaged]))
     assert ran.status == 0
     out = " ".join(ran.out.split())
-    assert "% of the expected rows" in out and "1 of its files cannot be used: rankscope verify names them" in out
-    fine = rankscope(command, *([whole] if command == "efficiency" else [whole, a_run(tmp_path / "fine")]))
-    assert "expected rows" not in fine.out
+    assert f"there; {_UNUSED}" in out
+    fine = rankscope(command, *([whole] if command in _OF_ONE else [whole, a_run(tmp_path / "fine")]))
+    assert "cannot be used" not in fine.out and " rows are there" not in fine.out
+
+
+def test_a_file_that_nobody_asked_for_is_said_all_the_same(rankscope: Command, tmp_path: Path) -> None:
+    damaged = a_run(tmp_path / "hurt", damaged="node")  # it holds no rows that are expected
+    assert f"\n{_UNUSED}\n" in rankscope("time", damaged).out
 
 
 @pytest.mark.parametrize("command", ["efficiency", "compare", "scale"])
