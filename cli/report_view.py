@@ -28,6 +28,7 @@ from .words import NONE, bar, count, duration, histogram, share, size, sparkline
 
 MAX_RANKS: Final = 16
 """Ranks listed one by one; those that did not end cleanly come first."""
+BAD_ENDS: Final = frozenset({"killed", "failed"})
 MAX_OPERATIONS: Final = 20
 HISTOGRAM_COLUMNS: Final = 40
 FEW: Final = 0.5
@@ -143,7 +144,7 @@ def _ranks(report: Report) -> RenderableType:
     about, waits = report.brief.about, {item.scope.get("rank"): item for item in report.communication.host_wait}
     last = about.incarnations[-1] if about.incarnations else 0
     ranks = [line for line in report.brief.ranks if line.incarnation == last]
-    ranks.sort(key=lambda line: (line.exit_kind in ("clean", "running"), line.rank is None, line.rank or 0))
+    ranks.sort(key=lambda line: (line.exit_kind not in BAD_ENDS, line.rank is None, line.rank or 0))
     table = _table(
         "rank", "host", "pid", "steps", "p50 step", "longest", "host-visible waits", "end", right=(0, 2, 3, 4, 5, 6)
     )
@@ -154,7 +155,7 @@ def _ranks(report: Report) -> RenderableType:
 
 
 def _rank_cells(line: RankLine, wait: Measurement | None, report: Report) -> tuple[RenderableType, ...]:
-    end = Text(line.exit_kind, style="bold red" if line.exit_kind in ("killed", "failed") else "")
+    end = Text(line.exit_kind, style="bold red" if line.exit_kind in BAD_ENDS else "")
     waited = NONE if wait is None or wait.value is None else f"{duration(int(wait.value) / wait.n)} a step"
     return (
         Text(NONE if line.rank is None else str(line.rank)),

@@ -23,7 +23,7 @@ from .imported_run import INCARNATION, ImportedRun
 from .kineto_rows import RankState, Told, rows_of
 from .kineto_trace import Trace, read_trace
 from .request import FileReport, Imported, Request, files_of
-from .trace_rank import ENDINGS, MAX_RANKS, NO_RANK, clash, rank_of
+from .trace_rank import ENDINGS, MAX_RANKS, NO_RANK, clash, days_apart, rank_of
 
 NODE: Final = "imported"
 
@@ -73,6 +73,7 @@ def _import_file(path: str, request: Request, run: ImportedRun, work: _Work) -> 
     state = work.states.get(rank)
     if why := clash(rank, [] if state is None else state.windows, window):
         return _left_out(path, rank, trace, why)
+    doubt = _other_job(trace, window, work)
     if state is None:
         state = RankState(rank, hash63("imported", run.run.run_id, rank))
     try:
@@ -88,7 +89,16 @@ def _import_file(path: str, request: Request, run: ImportedRun, work: _Work) -> 
         num_rows += rows.num_rows
     _note_job(trace, rank, work)
     return FileReport(path, rank, trace.num_events, num_rows, trace.damage.num_skipped + trace.num_incomplete,
-                      len(trace.quarantined), True, trace.notes)  # fmt: skip
+                      len(trace.quarantined), True, "; ".join(filter(None, (doubt, trace.notes))))  # fmt: skip
+
+
+def _other_job(trace: Trace, window: tuple[int, int], work: _Work) -> str:
+    """Why the trace seems to be of another job than those before it; "" if it does not."""
+    told = trace.metadata.distributed
+    if told is not None and told.world_size and work.world_size and told.world_size != work.world_size:
+        return f"of another job, it seems: there it has {told.world_size} ranks, in another file {work.world_size}"
+    days = days_apart([known for state in work.states.values() for known in state.windows], window)
+    return f"of another job, it seems: {days:,} days apart from the other files" if days else ""
 
 
 def _left_out(path: str, rank: int | None, trace: Trace | None, why: str) -> FileReport:
@@ -142,7 +152,7 @@ def _process_row(state: RankState, host: str | None) -> Row:
     return {
         "proc": state.proc, "rank": state.rank, "node": host or NODE, "host": host, "boot_id": host or NODE,
         "incarnation": INCARNATION, "num_records": state.num_records + state.num_dropped,
-        "num_dropped": state.num_dropped, "exit_kind": "clean",
+        "num_dropped": state.num_dropped,
         "device_uuid": f"device {min(state.devices)}" if len(state.devices) == 1 else None,
     }  # fmt: skip
 

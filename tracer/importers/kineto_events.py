@@ -38,6 +38,10 @@ _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _OPEN, _CLOSE, _COMMA = b"[],"
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
 _END: Final = re.compile(rb"\}\s*\]")
+_NO_EVENT: Final = re.compile(
+    rb'\s*[\[,]\s*(?:null|true|false|-?[\d.]+(?:[eE][+-]?\d+)?|"(?:[^"\\]|\\.)*"|\[[^\[\]{}]*\])\s*(?=[,\]])'
+)
+"""A member of the list that is no object."""
 MOST_NS: Final = (1 << 63) // 3
 """Times and durations are below, so that a time, a duration and a base add up in 64 bits; it is the year 2067."""
 _MAX_CUTS: Final = 4
@@ -219,7 +223,7 @@ class TraceFile(Generic[E]):
     def _one_by_one(self, buffer: bytearray, is_last: bool) -> tuple[list[E], bytearray]:
         """The slow way: each event alone, those that cannot be read left out and counted."""
         events: list[E] = []
-        at = 0
+        at = self._next(buffer, 0)
         while (at := buffer.find(b"{", at)) >= 0:
             found = self._event_at(buffer, at)
             if found is None:
@@ -231,7 +235,7 @@ class TraceFile(Generic[E]):
                 continue
             event, end = found
             events.append(event)
-            at = end
+            at = end = self._next(buffer, end)
             if buffer[end : end + 64].lstrip()[:1] == b"]":
                 self._is_over, self._tail = True, bytes(buffer[end:])
                 return events, bytearray()
@@ -243,6 +247,13 @@ class TraceFile(Generic[E]):
             self.damage.num_skipped += 1
             rest = bytearray()
         return events, bytearray(b"[") + rest
+
+    def _next(self, buffer: bytearray, at: int) -> int:
+        """Where to look for the next event: behind members of the list that are none, which are counted."""
+        while found := _NO_EVENT.match(buffer, at):
+            self.damage.num_skipped += 1
+            at = found.end()
+        return at
 
     def _event_at(self, buffer: bytearray, at: int) -> tuple[E, int] | None:
         position = at

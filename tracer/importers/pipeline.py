@@ -182,6 +182,6 @@ def _entities(run_id: str, work: _Work) -> dict[str, list[Row]]:
     processes: list[Row] = [{
         "proc": hash63("imported", run_id, rank), "rank": rank, "node": NODE, "boot_id": NODE, "mesh_pp": rank,
         "incarnation": INCARNATION, "num_records": counts[rank] + work.logs[rank].num_skipped,
-        "num_dropped": work.logs[rank].num_skipped, "exit_kind": "clean",
+        "num_dropped": work.logs[rank].num_skipped,
     } for rank in sorted(work.logs)]  # fmt: skip
     return {"run": [run], "process": processes, "node": [{"node": NODE}]}

@@ -22,8 +22,9 @@ MAX_DIGITS: Final = 18
 """Whole numbers of so many digits fit into 64 bits."""
 MAX_RANKS: Final = 1 << 20
 """What a trace says beyond is no rank and no size of a job."""
-FURTHEST_NS: Final = 30 * 86_400_000_000_000
-"""Traces of one rank that are further apart are of different jobs."""
+_DAY_NS: Final = 24 * 3600 * 10**9
+FURTHEST_NS: Final = 30 * _DAY_NS
+"""Traces that are further apart are of different jobs."""
 _IN_NAME: Final = re.compile(r"(?:^|[^a-z])rank[-_. ]?(\d+)", re.IGNORECASE)
 _WORKER: Final = re.compile(r"(?:^|[^a-z])worker[-_]?(\d+)(?!\d)", re.IGNORECASE)
 
@@ -56,11 +57,15 @@ def clash(rank: int, known: list[tuple[int, int]], window: tuple[int, int]) -> s
     """Why a trace of `rank` cannot stand beside those in hand; "" if it can. Windows: begin and end, ns."""
     if any(start < window[1] and window[0] < end for start, end in known):
         return f"another file is of rank {rank} at the same time"
-    gap = min((max(start - window[1], window[0] - end) for start, end in known), default=0)
-    if gap > FURTHEST_NS:
-        days = gap // (24 * 3600 * 10**9)
+    if days := days_apart(known, window):
         return f"another file is of rank {rank}, {days:,} days apart: of another job, it seems; import it by itself"
     return ""
+
+
+def days_apart(known: list[tuple[int, int]], window: tuple[int, int]) -> int:
+    """How far a trace lies from the nearest in hand, if that is too far for one job; else 0. Windows: as in `clash`."""
+    gap = min((max(start - window[1], window[0] - end) for start, end in known), default=0)
+    return gap // _DAY_NS if gap > FURTHEST_NS else 0
 
 
 def _rank(value: object, path: str) -> int:

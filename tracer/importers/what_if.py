@@ -256,7 +256,6 @@ def _entities(
     processes: list[Row] = [{
         "proc": hash63("imported", run_id, rank), "rank": rank, "node": NODE, "boot_id": NODE, "mesh_dp": dp,
         "mesh_pp": stage, "incarnation": INCARNATION, "num_records": counts[rank], "num_dropped": 0,
-        "exit_kind": "clean",
     } for rank, (dp, stage) in workers.items()]  # fmt: skip
     members: dict[str, list[int]] = {}
     for kind in np.unique(log.kind[[kind in COLLECTIVES for kind in log.kind]]):

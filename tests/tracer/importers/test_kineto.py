@@ -98,6 +98,20 @@ def test_an_event_that_is_no_json_is_skipped_and_counted(tmp_path: Path, bring: 
     assert rows(tmp_path, "SELECT num_dropped FROM process") == [(1,)]
 
 
+@pytest.mark.parametrize("at", [0, 30, -1, 100])
+@pytest.mark.parametrize("odd", [None, True, -1.5e3, "a, b] {", [1, "x"]])
+def test_what_is_no_event_is_skipped_and_counted(
+    tmp_path: Path, bring: Callable[..., Imported], odd: object, at: int
+) -> None:
+    document = trace()
+    document["traceEvents"].insert(at, odd)
+    document["traceEvents"].insert(at, odd)
+    told = document.pop("distributedInfo")
+    write(tmp_path / "in/a.json", document | {"distributedInfo": told | {"rank": 1}})  # behind the events
+    [report] = bring().files
+    assert (report.rank, report.num_rows, report.num_skipped, report.note) == (1, 50, 2, "")
+
+
 def test_a_kernel_stamped_far_outside_is_not_believed(tmp_path: Path, bring: Callable[..., Imported]) -> None:
     document = trace()
     document["traceEvents"] += [kernel(100_000_000_000, "late"), kernel(-BASE_US, "zero")]
@@ -135,6 +149,22 @@ def test_two_files_of_one_rank_years_apart_are_of_two_jobs(tmp_path: Path, bring
     assert first.is_imported and not second.is_imported
     assert second.note == "another file is of rank 0, 399 days apart: of another job, it seems; import it by itself"
     assert rows(tmp_path, "SELECT count(*) FROM kernel") == [(50,)]
+
+
+@pytest.mark.parametrize("what", ["size", "time"])
+def test_a_trace_of_another_job_is_doubted(tmp_path: Path, bring: Callable[..., Imported], what: str) -> None:
+    first, second = trace(rank=0), trace(rank=1)
+    if what == "size":
+        second["distributedInfo"]["world_size"] = 64
+    else:
+        second["baseTimeNanoseconds"] = second.get("baseTimeNanoseconds", 0) + 400 * 86_400 * 10**9
+    write(tmp_path / "in/a.json", first)
+    write(tmp_path / "in/b.json", second)
+    fine, doubted = bring().files
+    assert (fine.note, doubted.is_imported) == ("", True)
+    why = "there it has 64 ranks, in another file 2" if what == "size" else "399 days apart from the other files"
+    assert doubted.note == f"of another job, it seems: {why}"
+    assert rows(tmp_path, "SELECT DISTINCT exit_kind FROM process") == [(None,)]
 
 
 def test_two_windows_of_one_rank_follow_one_another(tmp_path: Path, bring: Callable[..., Imported]) -> None:
