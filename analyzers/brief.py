@@ -31,7 +31,10 @@ _NO_STEP: Final = "no counted step: the run has fewer than two steps, or all are
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The run's own description; None where nobody said. span_ns: longest time between first and last row of a rank."""
+    """The run's own description; None where nobody said.
+
+    span_ns: longest time between the first and the last row of a rank, or the last reading of its host while it lived.
+    """
 
     run_id: str
     job_id: str | None

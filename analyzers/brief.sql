@@ -40,11 +40,13 @@ FROM numbered GROUP BY 1 ORDER BY 1;
 SELECT coalesce(boundary, 'unknown') AS boundary, CAST(count(*) AS BIGINT) AS num_steps FROM step GROUP BY 1 ORDER BY 2 DESC, 1;
 
 -- name: window
--- First and last moment of each process in steps or collectives.
+-- First and last moment of each process in steps, operations and spans; a process that hangs still lives while its host is read.
 SELECT proc, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM (
     SELECT proc, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM step GROUP BY proc
     UNION ALL SELECT proc, min(issued_ns), max(coalesce(completed_ns, issued_ns)) FROM collective GROUP BY proc
     UNION ALL SELECT proc, min(start_ns), max(coalesce(end_ns, start_ns)) FROM span GROUP BY proc
+    UNION ALL SELECT p.proc, NULL, max(h.time_ns) FROM process p JOIN host_sample h ON h.node = p.node AND h.incarnation = p.incarnation
+        WHERE h.time_ns <= p.ended_ns OR p.ended_ns IS NULL GROUP BY p.proc
 ) GROUP BY proc ORDER BY proc;
 
 -- name: window_merge
@@ -52,4 +54,6 @@ SELECT proc, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM (
     SELECT proc, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM step GROUP BY proc
     UNION ALL SELECT proc, first_ns, last_ns FROM partial_profile_collectives
     UNION ALL SELECT proc, first_ns, last_ns FROM partial_profile_spans
+    UNION ALL SELECT p.proc, NULL, max(h.time_ns) FROM process p JOIN host_sample h ON h.node = p.node AND h.incarnation = p.incarnation
+        WHERE h.time_ns <= p.ended_ns OR p.ended_ns IS NULL GROUP BY p.proc
 ) GROUP BY proc ORDER BY proc;

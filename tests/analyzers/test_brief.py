@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from run_builder import MS, RunBuilder, healthy_run
+from run_builder import MS, NODE, RunBuilder, healthy_run
 
 from rankscope.analyzers.brief import Brief, brief
 from rankscope.analyzers.run import Run
@@ -30,6 +30,17 @@ def test_steps_and_their_distribution(tmp_path: Path) -> None:
         (4, 100),
         (5, 300),
     ]
+
+
+def test_a_hang_is_part_of_how_long_the_run_took(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path / "run")
+    for rank in (0, 1):
+        build.step(rank, 0, 0, 100)
+    build.collective(0, 0, 150, None, None)
+    for at in (50, 9000, 12_000):
+        build.add("host_sample", 0, node=NODE, time_ns=at * MS)
+    build.entities(exit_kind="killed", ends={1: {"ended_ns": 10_000 * MS}})
+    assert brief_of(build.seal()).about.span_ns == 12_000 * MS
 
 
 def test_about_and_ranks(tmp_path: Path) -> None:
