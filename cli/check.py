@@ -74,10 +74,17 @@ def _drawn(found: "Sequence[Ruling]", differs: "Sequence[Difference]") -> "Rende
     for item in found:
         table.add_row(Text(item.outcome, style=_STYLES[item.outcome]), item.rule.name,
                       f"{item.rule.measure}: {item.text}", item.rule.owner)  # fmt: skip
-    num_bad = sum(item.is_bad for item in found)
-    verdict = f"{num_bad} of {len(found)} rules do not pass" if num_bad else f"all {len(found)} rules pass"
     beside = [Text(f"the baseline differs in {in_words(tuple(differs))}: rankscope diff tells more")] if differs else []
-    return Group(table, Text(), *beside, Text(verdict, style="bold"))
+    return Group(table, Text(), *beside, Text(_verdict(found), style="bold"))
+
+
+def _verdict(found: "Sequence[Ruling]") -> str:
+    num, num_bad = len(found), sum(item.is_bad for item in found)
+    if num_bad:
+        return f"{num_bad} of {num} rules do not pass"
+    if unknown := sum(item.outcome != "pass" for item in found):
+        return f"{num - unknown} of {num} rules pass; of {unknown} nobody can tell, and the policy lets that through"
+    return f"all {num} rules pass"
 
 
 def _write_junit(path: str, run: str, found: "Sequence[Ruling]") -> None:

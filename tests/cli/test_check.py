@@ -16,6 +16,14 @@ measure = "step.duration"
 scope = {{ statistic = "p50" }}
 {bound}
 """
+UNKNOWN = """
+[[rule]]
+name = "unknown"
+owner = "team"
+measure = "efficiency.mfu"
+min = 0.4
+if_unknown = "pass"
+"""
 
 
 def a_run(root: Path, step_ms: int = 100, job: str = "train.py", **told: object) -> str:
@@ -42,6 +50,10 @@ def test_statuses(rankscope: Command, tmp_path: Path) -> None:
     assert (opened.status, opened.err) == (0, "") and "all 1 rules pass" in opened.out
     shut = rankscope("check", run, "--policy", policy(tmp_path, "max = 99e6"))
     assert (shut.status, shut.err) == (1, "") and "1 of 1 rules do not pass" in shut.out
+    rules = tmp_path / "policy.toml"
+    rules.write_text(RULE.format(name='"a rule"', bound="max = 101e6") + UNKNOWN)
+    let_through = rankscope("check", run, "--policy", str(rules))
+    assert let_through.status == 0 and "1 of 2 rules pass; of 1 nobody can tell" in let_through.out
 
 
 def test_what_else_the_baseline_differs_in_is_said(rankscope: Command, tmp_path: Path) -> None:
