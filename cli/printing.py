@@ -24,12 +24,19 @@ def console(width: int | None = None) -> "Console":
     )
 
 
-def print_drawn(drawing: "RenderableType") -> None:
-    """Print what rich draws, without the blanks that it leaves at the ends of lines."""
-    screen = console()
+def drawn_lines(drawing: "RenderableType", screen: "Console", indent: int = 0) -> list[str]:
+    """What rich draws, without the blanks that it leaves at the ends of lines; lines too long are not cut off.
+
+    indent: blanks before each line (rich's own Padding cuts lines off).
+    """
     with screen.capture() as drawn:
-        screen.print(drawing, crop=False)
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+        screen.print(drawing, crop=False, width=max(1, screen.width - indent))
+    return [(" " * indent + line).rstrip() for line in drawn.get().splitlines()]
+
+
+def print_drawn(drawing: "RenderableType") -> None:
+    """Print what rich draws."""
+    print("\n".join(drawn_lines(drawing, console())))
 
 
 def print_json(document: Mapping[str, Any]) -> None:

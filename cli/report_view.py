@@ -1,10 +1,10 @@
 """How the report looks on a terminal: headlines, then one section per question; nothing is computed here."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +22,7 @@ from .device_view import devices_section, memory_section
 from .host_view import hosts_section, network_section, processes_section, storage_section
 from .loading_view import loading_section
 from .numerics_view import numerics_section
+from .printing import drawn_lines
 from .quality_view import quality
 from .tables import FittingTable
 from .words import NONE, bar, count, duration, histogram, share, size, sparkline
@@ -29,6 +30,8 @@ from .words import NONE, bar, count, duration, histogram, share, size, sparkline
 MAX_RANKS: Final = 16
 """Ranks listed one by one; those that did not end cleanly come first."""
 BAD_ENDS: Final = frozenset({"killed", "failed"})
+MAX_PHASES: Final = 16
+"""Spans of the user count as phases too, and there may be hundreds of kinds."""
 MAX_OPERATIONS: Final = 20
 HISTOGRAM_COLUMNS: Final = 40
 FEW: Final = 0.5
@@ -37,15 +40,15 @@ _MARKS: Final = {CRITICAL: ("✖", "bold red"), WARNING: ("▲", "yellow"), INFO
 
 
 def draw(report: Report, console: Console) -> None:
-    """Print the report, without the blanks that tables pad their lines with."""
-    with console.capture() as drawn:
-        _draw(report, console)
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()), file=console.file)
+    """Print the report."""
+    for line in _lines(report, console):
+        print(line, file=console.file)
 
 
-def _draw(report: Report, console: Console) -> None:
-    console.print(_title(report))
-    console.print(Padding(Group(*(_headline(line) for line in report.headlines)), (1, 0, 0, 1), expand=False))
+def _lines(report: Report, console: Console) -> Iterator[str]:
+    yield from drawn_lines(_title(report), console)
+    yield ""
+    yield from drawn_lines(Group(*(_headline(line) for line in report.headlines)), console, indent=1)
     sections = (
         ("Steps", _steps(report.brief)),
         ("Ranks", _ranks(report)),
@@ -64,13 +67,9 @@ def _draw(report: Report, console: Console) -> None:
     )
     for name, body in sections:
         if body is not None:
-            console.print(
-                Padding(
-                    Group(Text(name, style="bold"), Padding(body, (0, 0, 0, 1), expand=False)),
-                    (1, 0, 0, 0),
-                    expand=False,
-                )
-            )
+            yield ""
+            yield from drawn_lines(Text(name, style="bold"), console)
+            yield from drawn_lines(body, console, indent=1)
 
 
 def _title(report: Report) -> RenderableType:
@@ -175,7 +174,7 @@ def _phases(phases: Phases) -> RenderableType | None:
     table = _table(
         "phase", "share of the step", "", "spans", "mean a step", "most a step", "by rank", right=(1, 3, 4, 5, 6)
     )
-    for phase in phases.phases:
+    for phase in phases.phases[:MAX_PHASES]:
         table.add_row(
             Text(phase.name),
             Text(share(phase.share)),
@@ -185,7 +184,8 @@ def _phases(phases: Phases) -> RenderableType | None:
             Text(duration(_a_step(phase.most, phases))),
             Text(NONE if phase.slowest_rank is None else str(phase.slowest_rank)),
         )
-    return table
+    more = len(phases.phases) - MAX_PHASES
+    return Group(table, Text(f"and {_plural(more, 'more phase')}", style="dim")) if more > 0 else table
 
 
 def _a_step(measurement: Measurement, phases: Phases) -> float | None:

@@ -3,12 +3,16 @@
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
+from typing import Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
+
+LONG_WORD: Final = 32
+"""Columns that a word of text may ask for."""
 
 
 class FittingTable(Table):
@@ -43,10 +47,10 @@ class FittingTable(Table):
             yield from [column for column in self.columns if column.header == name][-1:]
 
     def _width(self, console: Console, options: ConsoleOptions, columns: list[Column]) -> int:
-        """Of what is not to be broken the whole, of text its longest word."""
+        """Of what is not to be broken the whole, of text its longest word, or LONG_WORD: such a word is folded."""
         wide = options.update(max_width=10_000)
         asked = [(column, Measurement.get(console, wide, self._of([column]))) for column in columns]
-        widths = (width.maximum if column.no_wrap else width.minimum for column, width in asked)
+        widths = (width.maximum if column.no_wrap else min(width.minimum, LONG_WORD) for column, width in asked)
         return sum(widths) + 2 * (len(columns) - 1)  # a blank of padding, and one of the box
 
     def _of(self, columns: list[Column]) -> Table:
@@ -65,5 +69,7 @@ def new_table(*headers: str, left: tuple[str, ...] = (), spare: tuple[str, ...] 
     table.spare = spare
     for header in headers:
         is_number = bool(header) and header not in left
-        table.add_column(header, justify="right" if is_number else "left", no_wrap=is_number or not header)
+        table.add_column(
+            header, justify="right" if is_number else "left", no_wrap=is_number or not header, overflow="fold"
+        )
     return table

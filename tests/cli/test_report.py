@@ -70,6 +70,24 @@ def test_statements_rederive_their_values(rankscope: Command, tmp_path: Path) ->
     assert answer["rows"][0][answer["columns"].index("num_operations")] == item["value"] == 12
 
 
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_no_number_is_cut_off_beside_a_long_name(
+    rankscope: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    build = RunBuilder(tmp_path / "run", world_size=1)
+    for step in range(3):
+        for number in range(20):
+            build.span(0, step, f"user.{'Long' * 25}{number}", 100 * step + number, 100 * step + number + 1)
+        build.step(0, step, 100 * step, 100 * (step + 1))
+    build.entities()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = rankscope("report", str(build.seal())).out
+    section = text[text.index("Phases of a step") :].split("\n\n")[0].splitlines()
+    assert section[-1] == " and 4 more phases"
+    rows = [line for line in section if "1.0 %" in line]
+    assert len(rows) == 16 and all(line.endswith("1.00 ms        0") for line in rows)
+
+
 def test_narrow_and_wide_terminals(rankscope: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = str(healthy_run(tmp_path / "run"))
     for columns in ("60", "200"):
