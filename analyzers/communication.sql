@@ -52,7 +52,7 @@ FROM partial_profile_collectives GROUP BY group_id, op ORDER BY group_id, op;
 
 -- name: transfers
 -- Completion (median over the members) minus last arrival, in logarithmic buckets.
-SELECT group_id, op, log_bucket(greatest(0, completed_ns - last_ns)) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
+SELECT group_id, op, log_bucket(completed_ns - last_ns) AS bucket, CAST(count(*) AS BIGINT) AS num_operations
 FROM matched_operation GROUP BY ALL ORDER BY ALL;
 
 -- name: transfers_partial
@@ -61,12 +61,12 @@ SELECT * FROM part_transfers;
 -- name: transfers_merge
 SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operations FROM (
     FROM partial_communication_transfers
-    UNION ALL SELECT group_id, op, log_bucket(greatest(0, completed_ns - last_ns)), 1 FROM rest_operation
+    UNION ALL SELECT group_id, op, log_bucket(completed_ns - last_ns), 1 FROM rest_operation
 ) GROUP BY ALL ORDER BY ALL;
 
 -- name: matched_maxima
 -- The longest of both, exact.
-SELECT group_id, op, max(greatest(0, completed_ns - last_ns)) AS longest_transfer_ns, max(last_ns - first_ns) AS longest_wait_ns
+SELECT group_id, op, max(completed_ns - last_ns) AS longest_transfer_ns, max(last_ns - first_ns) AS longest_wait_ns
 FROM matched_operation GROUP BY group_id, op ORDER BY group_id, op;
 
 -- name: matched_maxima_partial
@@ -75,7 +75,7 @@ SELECT * FROM part_matched_maxima;
 -- name: matched_maxima_merge
 SELECT group_id, op, max(longest_transfer_ns) AS longest_transfer_ns, max(longest_wait_ns) AS longest_wait_ns FROM (
     FROM partial_communication_matched_maxima
-    UNION ALL SELECT group_id, op, greatest(0, completed_ns - last_ns), last_ns - first_ns FROM rest_operation
+    UNION ALL SELECT group_id, op, completed_ns - last_ns, last_ns - first_ns FROM rest_operation
 ) GROUP BY group_id, op ORDER BY group_id, op;
 
 -- name: arrival_waits
@@ -96,9 +96,12 @@ SELECT group_id, op, bucket, CAST(sum(num_operations) AS BIGINT) AS num_operatio
 
 -- name: carried
 -- Of each process and group the row before a window of sequence numbers, whose end may be the arrival of the first one in it.
-SELECT incarnation, proc, last.record AS record, group_id, 'carried' AS op, last.seq AS seq, last.issued_ns AS issued_ns, last.completed_ns AS completed_ns
-FROM (SELECT incarnation, proc, group_id, max({'seq': seq, 'record': record, 'issued_ns': issued_ns, 'completed_ns': completed_ns}) AS last
-    FROM _whole_collective WHERE seq < {first} AND op NOT IN ('send', 'recv') AND group_id IS NOT NULL AND issued_ns IS NOT NULL
+SELECT incarnation, proc, last.record AS record, group_id, 'carried' AS op, last.seq AS seq, last.issued_ns AS issued_ns, last.completed_ns AS completed_ns,
+    last.device_start_ns AS device_start_ns, last.device_end_ns AS device_end_ns
+FROM (SELECT incarnation, proc, group_id, max({'seq': seq, 'record': record, 'issued_ns': issued_ns, 'completed_ns': completed_ns,
+        'device_start_ns': device_start_ns, 'device_end_ns': device_end_ns}) AS last
+    FROM _whole_collective WHERE seq < {first} AND op NOT IN ('send', 'recv') AND group_id IS NOT NULL
+        AND (issued_ns IS NOT NULL OR device_start_ns IS NOT NULL AND device_end_ns IS NOT NULL)
     GROUP BY incarnation, proc, group_id);
 
 -- name: rest_partial
@@ -111,7 +114,8 @@ SELECT a.incarnation, a.group_id, a.op, a.seq, max(a.arrival_ns) AS last_ns, min
 FROM partial_communication_rest a JOIN (SELECT group_id, max(size) AS size FROM process_group GROUP BY group_id) m USING (group_id)
 GROUP BY a.incarnation, a.group_id, a.op, a.seq, m.size
 HAVING count(DISTINCT a.proc) = m.size AND count(*) = m.size AND count(a.completed_ns) = m.size
-    AND count(DISTINCT a.boot_id) = 1 AND count(a.boot_id) = m.size;
+    AND count(DISTINCT a.boot_id) = 1 AND count(a.boot_id) = m.size AND bool_and(a.is_device) = bool_or(a.is_device)
+    AND quantile_disc(a.completed_ns, 0.5) >= max(a.arrival_ns);
 
 -- name: wait_time
 -- Host-visible waits of each rank, over all its processes, during its counted steps, each instant once (several threads may wait), and the time of

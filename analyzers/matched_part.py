@@ -42,10 +42,12 @@ class _Rows:
     seq: Ints
     arrival: Ints
     completed: Ints
+    is_device: Flags
 
     def take(self, index: Ints | Flags) -> "_Rows":
         """Some of the rows."""
-        return _Rows(self.lane[index], self.op[index], self.seq[index], self.arrival[index], self.completed[index])
+        return _Rows(self.lane[index], self.op[index], self.seq[index], self.arrival[index], self.completed[index],
+                     self.is_device[index])  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +113,15 @@ def _hosts(part: Part) -> tuple[dict[int, int], list[str]]:
     return {int(proc): codes[str(boot_id)] for proc, boot_id in rows}, names
 
 
+def _on_device(rows: Columns) -> Flags:
+    """Rows whose operation has device times."""
+    return ~(is_null(rows.numbers["device_start_ns"]) | is_null(rows.numbers["device_end_ns"]))
+
+
 def _can_be_matched(rows: Columns) -> Flags:
-    """Rows of collectives that have a group, a number and a time of issue."""
+    """Rows of collectives that have a group, a number and a begin."""
     found: Flags = ~rows.is_any("op", ("send", "recv")) & (rows.codes["op"] >= 0) & (rows.codes["group_id"] >= 0)
-    return found & ~(is_null(rows.numbers["seq"]) | is_null(rows.numbers["issued_ns"]))
+    return found & ~is_null(rows.numbers["seq"]) & (~is_null(rows.numbers["issued_ns"]) | _on_device(rows))
 
 
 def _lanes(part: Part, rows: Columns, hosts: dict[int, int], names: list[str], can: Flags) -> _Lanes:
@@ -150,8 +157,13 @@ def _ordered(rows: Columns, order: Ints) -> _Rows:
         order, lane, seq = order[again], lane[again], seq[again]
         is_same = lane[1:] == lane[:-1]
     arrival, completed = rows.numbers["issued_ns"].take(order), rows.numbers["completed_ns"].take(order)
-    np.maximum(arrival[1:], completed[:-1], out=arrival[1:], where=is_same)
-    return _Rows(lane, rows.codes["op"].take(order), seq, arrival, completed)
+    is_device = _on_device(rows).take(order)
+    if is_device.any():
+        arrival = np.where(is_device, rows.numbers["device_start_ns"].take(order), arrival)
+        completed = np.where(is_device, rows.numbers["device_end_ns"].take(order), completed)
+    behind = np.minimum(completed[:-1], completed[1:])  # NULL, of which nothing is matched, is less than any
+    np.maximum(arrival[1:], behind, out=arrival[1:], where=is_same)
+    return _Rows(lane, rows.codes["op"].take(order), seq, arrival, completed, is_device)
 
 
 def _by_group(rows: _Rows, lanes: _Lanes) -> list[list[_Bounds]]:
@@ -199,16 +211,15 @@ def _is_alike(rows: _Rows, bounds: list[_Bounds], size: int, together: Flags) ->
 def _whole(rows: _Rows, lanes: _Lanes, places: Ints, host: Ints) -> list[_Matched]:
     """The operations whose rows stand at places[member, operation], if all are complete and on one host."""
     completed = rows.completed[places]
+    arrival, is_device = rows.arrival[places], rows.is_device[places]
+    middle = (len(places) - 1) // 2
+    ended = np.partition(np.ascontiguousarray(completed.T), middle, axis=1)[:, middle]
     good = (completed != NULL).all(axis=0) & (host == host[0]).all(axis=0) & (host[0] >= 0)
+    good &= (is_device == is_device[0]).all(axis=0) & (ended >= arrival.max(axis=0))
     if not good.any():
         return []
-    if not good.all():
-        places, completed = places[:, good], completed[:, good]
-    first, lane = places[0], rows.lane[places[0, 0]]
-    middle = np.partition(np.ascontiguousarray(completed.T), (len(places) - 1) // 2, axis=1)
-    return [_Matched(
-        int(lanes.group[lane]), rows.op[first], rows.arrival[places], middle[:, (len(places) - 1) // 2],
-    )]  # fmt: skip
+    group = int(lanes.group[rows.lane[places[0, 0]]])
+    return [_Matched(group, rows.op[places[0]][good], arrival[:, good], ended[good])]
 
 
 def _offer(
@@ -218,7 +229,7 @@ def _offer(
     waits, transfers, longest = BucketCounts(rows), BucketCounts(rows), list[tuple[str, str, int, int]]()
     for item in found:
         last, first = item.arrivals.max(axis=0), item.arrivals.min(axis=0)
-        transfer, group = np.maximum(0, item.completed - last), repeated(item.group, len(last))
+        transfer, group = item.completed - last, repeated(item.group, len(last))
         transfers.add(group, item.op, transfer)
         for op in np.flatnonzero(np.bincount(item.op)).tolist():
             chosen = item.op == op
@@ -241,4 +252,5 @@ def _offer(
         "arrival_ns": nullable(joined([item.arrival for item in rest])),
         "boot_id": coded_text(joined([lanes.host[item.lane] for item in rest]), names),
         "completed_ns": nullable(joined([item.completed for item in rest])),
+        "is_device": pa.array(joined([item.is_device.astype(np.int64) for item in rest]) > 0),
     }))  # fmt: skip

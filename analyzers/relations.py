@@ -91,7 +91,11 @@ def _sampled(part: Part) -> None:
 
 
 COLUMNS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    "part_transfers": {"collective": ("proc", "record", "group_id", "op", "seq", "issued_ns", "completed_ns")},
+    "part_transfers": {
+        "collective": (
+            "proc", "record", "group_id", "op", "seq", "issued_ns", "completed_ns", "device_start_ns", "device_end_ns",
+        ),
+    },
     "part_gaps": {"collective": ("proc", "group_id", "seq", "src", "dst", "tag", "tier")},
     "part_waits": {"collective": ("proc", "step", "wait_begin_ns", "wait_end_ns")},
     "part_phases": {"span": ("proc", "rank", "step", "kind", "name", "start_ns", "end_ns")},

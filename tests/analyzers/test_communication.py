@@ -47,6 +47,27 @@ def test_matched_waits_and_transfer(tmp_path: Path) -> None:
     assert statistic(item.wait, "max") == 20 * MS and statistic(item.wait, "p50") == 0 and item.wait[0].n == 12
 
 
+def test_on_a_device_an_operation_is_reached_when_it_starts_there(tmp_path: Path) -> None:
+    """The host issues both at once; they start 10 and 30 ms later, and the second is queued behind the first."""
+    build = RunBuilder(tmp_path / "run")
+    for rank, start in ((0, 10), (1, 30)):
+        build.collective(rank, 0, 0, None, 50, **on_device(start, 50))
+        build.collective(rank, 1, 1, None, 70, **on_device(40, 70))
+    for rank in (0, 1):
+        mixed = on_device(80, 90) if rank else {}
+        build.collective(rank, 2, 80, None, 90, **mixed)
+    build.collective(0, 3, 91, None, 95, **on_device(92, 95))
+    build.collective(1, 3, 91, None, 99, **on_device(97, 99))  # begins after the other one ended
+    build.entities()
+    item = only(communication_of(build.seal()))
+    assert [item.transfer[0].n, statistic(item.transfer, "max")] == [2, 20 * MS]
+    assert [item.wait[0].n, statistic(item.wait, "max")] == [4, 20 * MS]
+
+
+def on_device(start: int, end: int) -> dict[str, int | str]:
+    return {"device_start_ns": start * MS, "device_end_ns": end * MS, "timing_source": "device_event"}
+
+
 def test_host_waits_of_the_steps(tmp_path: Path) -> None:
     found = communication_of(healthy_run(tmp_path / "run"))
     # five counted steps, 700 ms a rank: 150 and 50 ms of waits
