@@ -30,7 +30,7 @@ from .statements import statement
 ANALYZER: Final = "amplification"
 LEAST, RING = "least", "ring"
 _WINDOW: Final = Given("nic_window", statement(ANALYZER, "windows"))
-MOVED: Final = Pair.of_parts(ANALYZER, "moved", "row", ("collective",), given=(_WINDOW,))
+MOVED: Final = Pair.of_parts(ANALYZER, "moved", ("collective",), given=(_WINDOW,))
 _TABLES: Final = ("nic_sample", "collective", "process", "process_group")
 _ONE_NODE: Final = "no group lies on more than one node: what stays inside a node is not NIC traffic"
 _NO_SAMPLES: Final = "no network interface was sampled"

@@ -29,7 +29,7 @@ _GROUPS: Final = (
 )
 _GIVEN: Final = (Given(CHOSEN, "FROM _clock_chosen"), Given(GROUP, "FROM _clock_group"))
 ENDS: Final = Pair(
-    "clocks", "ends", (Partial("clocks", "ends_partial", "process", relations=("clock_row",), given=_GIVEN),),
+    "clocks", "ends", (Partial("clocks", "ends_partial", relations=("clock_row",), given=_GIVEN),),
     has_own=False, views=(("clock_row", statement("clocks", "rows")),),
 )  # fmt: skip
 _KEPT: Final = "groups that tie hosts"

@@ -1,11 +1,9 @@
 """Communication by group and operation: how many, how large, how long, and how long the host waited.
 
 Everything here is what a host saw. `collective.duration` (issue to completion on one rank) includes waiting for the
-other members, so the rank that comes last shows the shortest one: durations name nobody. `collective.transfer` is the
-completion (median over the members) minus the last arrival, `collective.wait` the last arrival minus each member's own;
-both only for operations after which all members go on together, whose members share one host clock and all left a
-completion. Completions learnt by `wait` or `poll` are upper bounds. Waits inside C++ (DDP's reducer) are not visible to
-the host: they are counted as "inside backward", never as zero.
+other members, so the rank that comes last shows the shortest one: durations name nobody (`collectives` takes them
+apart). Completions learnt by `wait` or `poll` are upper bounds. Waits inside C++ (DDP's reducer) are not visible to the
+host: they are counted as "inside backward", never as zero.
 """
 
 from collections import defaultdict
@@ -27,19 +25,7 @@ from .statements import statement
 
 ANALYZER: Final = "communication"
 _SHARES: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
-_MATCHED: Final = ("collective", "process", "process_group")
-_ASYMMETRIC: Final = frozenset(
-    {"send", "recv", "broadcast", "broadcast_coalesced", "reduce", "gather", "scatter", "coalesced", "other"}
-)
-"""Operations of which the members do not all end together."""
 _Key = tuple[str | None, str | None]
-
-
-def _of_matched(name: str) -> Pair:
-    parts = (
-        Partial(ANALYZER, f"{part}_partial", "operation", relations=("part_transfers",)) for part in (name, "rest")
-    )
-    return Pair(ANALYZER, name, tuple(parts), with_="rest_operation")
 
 
 OPERATIONS: Final = Pair(ANALYZER, "operations", (COLLECTIVES,))
@@ -48,20 +34,16 @@ DURATIONS, HOST_WAITS = (
     Pair(ANALYZER, name, (Partial(ANALYZER, f"{name}_partial", relations=("part_durations",)),))
     for name in ("durations", "host_waits")
 )
-TRANSFERS, ARRIVAL_WAITS = _of_matched("transfers"), _of_matched("arrival_waits")
-MATCHED_MAXIMA: Final = _of_matched("matched_maxima")
 WAIT_TIME: Final = Pair(
     ANALYZER, "wait_time",
-    (Partial(ANALYZER, "waits_partial", "process", ("collective", "step"), ("part_waits",)), STEPS, COLLECTIVES),
+    (Partial(ANALYZER, "waits_partial", ("collective", "step"), ("part_waits",)), STEPS, COLLECTIVES),
 )  # fmt: skip
 UNFINISHED: Final = Pair(
     ANALYZER,
     "unfinished",
     (Partial(ANALYZER, "open_partial", relations=("part_profile",), needs="part_open"), COLLECTIVES),
 )
-PAIRS: Final = (
-    OPERATIONS, MAXIMA, DURATIONS, HOST_WAITS, TRANSFERS, ARRIVAL_WAITS, MATCHED_MAXIMA, WAIT_TIME, UNFINISHED,
-)  # fmt: skip
+PAIRS: Final = (OPERATIONS, MAXIMA, DURATIONS, HOST_WAITS, WAIT_TIME, UNFINISHED)
 """Everything that this analyzer asks of the large tables."""
 
 
@@ -84,15 +66,12 @@ class Operations:
     timing_source: str
     duration: tuple[Measurement, ...]
     host_wait: tuple[Measurement, ...]
-    transfer: tuple[Measurement, ...]
-    wait: tuple[Measurement, ...]
     estimate: tuple[Measurement, ...] = ()
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """All of them, in the order of the report."""
-        return (self.count, self.bytes, *self.estimate, self.unfinished, *self.duration, *self.host_wait,
-                *self.transfer, *self.wait)  # fmt: skip
+        return (self.count, self.bytes, *self.estimate, self.unfinished, *self.duration, *self.host_wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,22 +136,17 @@ class _Distributions:
     def __init__(self, run: Run, coverage: float | None) -> None:
         self.run, self.coverage, self.counted = run, coverage, counted(run)
         self.durations, self.host_waits = _by_key(DURATIONS.rows(run)), _by_key(HOST_WAITS.rows(run))
-        self.transfers, self.waits = _by_key(TRANSFERS.rows(run)), _by_key(ARRIVAL_WAITS.rows(run))
-        maxima, matched = MAXIMA.rows(run), MATCHED_MAXIMA.rows(run)
+        maxima = MAXIMA.rows(run)
         self.longest = {row[:2]: row[2] for row in maxima}
         self.longest_host_waits = {row[:2]: row[3] for row in maxima}
-        self.longest_transfers = {row[:2]: row[2] for row in matched}
-        self.longest_waits = {row[:2]: row[3] for row in matched}
 
-    def evidence(
-        self, name: str, key: _Key, timing_source: str = "", tables: tuple[str, ...] = ("collective",)
-    ) -> Evidence:
+    def evidence(self, name: str, key: _Key, timing_source: str = "") -> Evidence:
         """What the measurements of one statement have in common, for one group and kind."""
         share, coverage = self.counted.shares.get(key[0]), self.coverage
         if share is not None:
             coverage = share if coverage is None else min(share, coverage)
         return Evidence(
-            self.run, ANALYZER, statement(ANALYZER, name), tables, coverage, timing_source=timing_source,
+            self.run, ANALYZER, statement(ANALYZER, name), ("collective",), coverage, timing_source=timing_source,
             caveats=_thinned(self.counted, key),
         )  # fmt: skip
 
@@ -234,22 +208,6 @@ def _operations(told: _Distributions, groups: dict[str | None, Group], row: Row)
             _no_wait(num, num_inside),
             _inside(num_inside),
         ),
-        _matched(
-            told.evidence("transfers", key, source, _MATCHED),
-            "collective.transfer",
-            scope,
-            told.transfers[key],
-            told.longest_transfers.get(key),
-            group,
-        ),
-        _matched(
-            told.evidence("arrival_waits", key, source, _MATCHED),
-            "collective.wait",
-            scope,
-            told.waits[key],
-            told.longest_waits.get(key),
-            group,
-        ),
         _estimate(rows, told.counted, key, scope),
     )
 
@@ -288,20 +246,6 @@ def _distribution(
             reason="" if value is not None else reason,
         )
         for statistic, value in values.items()
-    )
-
-
-def _matched(
-    told: Evidence, name: str, scope: dict[str, object], histogram: Histogram, longest: int | None, group: Group
-) -> tuple[Measurement, ...]:  # fmt: skip
-    if scope["op"] in _ASYMMETRIC:
-        reason = "its members do not end together, so arrival and completion are not matched here"
-    elif not group.size:
-        reason = "nobody told the members of the group"
-    else:
-        reason = "no operation of which all members, on one host clock, left a completion"
-    return _distribution(
-        told, name, scope, histogram, longest, reason, ("completions by wait or poll are upper bounds",)
     )
 
 

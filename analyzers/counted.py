@@ -24,7 +24,6 @@ ANALYZER: Final = "counted"
 _GAPS: Final = Partial(
     ANALYZER,
     "sequences",
-    "process",
     relations=("part_gaps",),
     instead="collective_with_gaps",
     needs="collective_with_gaps",

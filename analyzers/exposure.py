@@ -34,7 +34,7 @@ from .sampled import Sample, few_sampled
 from .statements import statement
 from .timeline import DEVICE_WINDOW
 
-DEVICE: Final = Pair.of_parts(ANALYZER, "device", "process", ("kernel", "collective"))
+DEVICE: Final = Pair.of_parts(ANALYZER, "device", ("kernel", "collective"))
 _LIVE: Final = {"operation": COMMUNICATION, "wait": WAIT, "device": COMMUNICATION, "stall": EXPOSED}
 _SEEN: Final = {
     "operation": ("c.issued_ns", "c.completed_ns"), "wait": ("c.wait_begin_ns", "c.wait_end_ns"),

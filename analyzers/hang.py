@@ -37,7 +37,7 @@ _GIVEN: Final = (Given("open_operation", f"SELECT DISTINCT * FROM {_OPEN.table}"
 UNFINISHED: Final = Pair(
     "hang",
     "unfinished",
-    (Partial("hang", "unfinished_partial", "process", relations=("part_profile",), needs="part_open"), COLLECTIVES),
+    (Partial("hang", "unfinished_partial", relations=("part_profile",), needs="part_open"), COLLECTIVES),
 )
 CALLS, SENDS = (
     Pair("hang", name, (Partial("hang", f"{name}_partial", given=_GIVEN), COLLECTIVES)) for name in ("calls", "sends")

@@ -20,9 +20,7 @@ from .run import Run
 from .statements import statement
 
 ANALYZER: Final = "loading"
-STALL: Final = Pair(
-    ANALYZER, "stall", (Partial(ANALYZER, "stall_partial", "process", ("span", "sample_batch"), ("part_stall",)),)
-)
+STALL: Final = Pair(ANALYZER, "stall", (Partial(ANALYZER, "stall_partial", ("span", "sample_batch"), ("part_stall",)),))
 PAIRS: Final = (STALL,)
 """What this analyzer asks of the large tables."""
 SLOW_NS: Final = 1_000_000

@@ -108,14 +108,11 @@ class Part:
 
     def _read(self, table: str, names: Sequence[str]) -> Columns:
         files = [item for item in self.task.sealed if item.table == table]
-        is_whole = self.task.bounds.procs is None and self.task.bounds.window is None
+        is_whole = self.task.procs is None
         if not self.task.facts.get(table) and (not files or (is_whole and not crowded(files, {}))):
             return read_columns(self.task.place, files, names, table)
-        return self.selected(f"SELECT incarnation, {', '.join(names)} FROM {table}", table)
-
-    def selected(self, sql: str, *tables: str) -> Columns:
-        """The rows of a statement over views of `tables` as arrays; process and incarnation among them."""
-        self.views(*tables)
+        self.views(table)
+        sql = f"SELECT incarnation, {', '.join(names)} FROM {table}"
         return as_columns(self.connection.sql(sql).to_arrow_table())
 
     def counted(self, columns: Columns) -> Flags:
@@ -165,15 +162,13 @@ class Part:
         self._offered, self._known, self._empty = {}, {}, set()
 
     def _bind(self, table: str) -> None:
-        """Restrict a table to the part's bounds."""
-        conditions = _between("proc", self.task.bounds.procs) if table in (*LARGE, "step") else []
-        if table == "collective":
-            conditions += _between("seq", self.task.bounds.window)
-        if conditions:
+        """Restrict a table to the part's processes."""
+        if self.task.procs is not None and table in (*LARGE, "step"):
+            low, high = self.task.procs
+            first = "true" if low is None else f"proc >= {low}"
+            last = "true" if high is None else f"proc < {high}"
             self.connection.execute(f"ALTER VIEW {table} RENAME TO _whole_{table}")
-            self.connection.execute(
-                f"CREATE VIEW {table} AS SELECT * FROM _whole_{table} WHERE {' AND '.join(conditions)}"
-            )
+            self.connection.execute(f"CREATE VIEW {table} AS SELECT * FROM _whole_{table} WHERE {first} AND {last}")
 
 
 @cache
@@ -183,10 +178,3 @@ def _server(threads: int, memory_limit: str) -> duckdb.DuckDBPyConnection:
     connection.execute(f"SET threads = {threads}")
     connection.execute(f"SET memory_limit = '{memory_limit}'")
     return connection
-
-
-def _between(column: str, bounds: tuple[int | None, int | None] | None) -> list[str]:
-    if bounds is None:
-        return []
-    low, high = bounds
-    return [*([f"{column} >= {low}"] if low is not None else []), *([f"{column} < {high}"] if high is not None else [])]

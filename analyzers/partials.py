@@ -1,10 +1,10 @@
 """Questions over the large tables in two halves, so that one process or many machines give the same answer.
 
-A `Partial` is what one part of a run (some nodes' files; of a very large node some processes, or a window of sequence
-numbers) contributes: a statement over the part's views, or over a relation that the part computes where order matters
-(`relations`). A `Pair` is a question: the statement `<name>_merge` over the tables `partial_<analyzer>_<name>`, which
-hold the contributions of all parts. The statement `<name>` without a suffix is the definition, over the whole run; the
-merged partials equal it for any split, to the last bit (a property test).
+A `Partial` is what one part of a run (some nodes' files; of a very large node those of some processes) contributes: a
+statement over the part's views, or over a relation that the part computes where order matters (`relations`). A part
+holds all rows of a process or none. A `Pair` is a question: the statement `<name>_merge` over the tables
+`partial_<analyzer>_<name>`, which hold the contributions of all parts. The statement `<name>` without a suffix is the
+definition, over the whole run; the merged partials equal it for any split, to the last bit (a property test).
 
 A question whose answer for a part is the definition over it (`Pair.of_parts`) has no statement of its own: it is the
 merge over what one part, the whole run, contributes.
@@ -18,7 +18,7 @@ counts by logarithmic bucket. No averages, no sums of floats, no medians; ties o
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 import pyarrow as pa
@@ -30,8 +30,6 @@ from .statements import statement, whole
 if TYPE_CHECKING:
     from .run import Row, Run
 
-Split = Literal["row", "process", "operation"]
-"""What a part must hold whole: nothing, all rows of a process, or all rows of an operation that the part has."""
 _KEPT: Final = "partials"
 
 
@@ -55,7 +53,6 @@ class Partial:
 
     analyzer: str
     name: str
-    split: Split = "row"
     tables: tuple[str, ...] = ("collective",)
     relations: tuple[str, ...] = ()
     instead: str = ""
@@ -79,14 +76,13 @@ class Partial:
 class Pair:
     """A question: statement `<name>_merge` of `<analyzer>.sql` over the tables of `partials`.
 
-    with_: a statement that the merge reads like a table. has_own: the definition is a statement of its own. views: of a
-    question without one, names and statements of what parts compute as relations.
+    has_own: the definition is a statement of its own. views: of a question without one, names and statements of what
+    parts compute as relations.
     """
 
     analyzer: str
     name: str
     partials: tuple[Partial, ...]
-    with_: str = ""
     has_own: bool = True
     views: tuple[tuple[str, str], ...] = ()
 
@@ -96,11 +92,9 @@ class Pair:
         return cls(analyzer, name, (Partial(analyzer, name, tables=tables),))
 
     @classmethod
-    def of_parts(
-        cls, analyzer: str, name: str, split: Split, tables: tuple[str, ...], *, given: tuple[Given, ...] = ()
-    ) -> "Pair":
+    def of_parts(cls, analyzer: str, name: str, tables: tuple[str, ...], *, given: tuple[Given, ...] = ()) -> "Pair":
         """A question of statements `<name>_partial` and `<name>_merge`, the first of which reads the run's views."""
-        return cls(analyzer, name, (Partial(analyzer, f"{name}_partial", split, tables, given=given),), has_own=False)
+        return cls(analyzer, name, (Partial(analyzer, f"{name}_partial", tables, given=given),), has_own=False)
 
     @property
     def definition(self) -> str:
@@ -117,8 +111,7 @@ class Pair:
     @property
     def merge(self) -> str:
         """The statement over the gathered tables."""
-        sql = statement(self.analyzer, f"{self.name}_merge")
-        return f"WITH {self.with_} AS ({statement(self.analyzer, self.with_)}) {sql}" if self.with_ else sql
+        return statement(self.analyzer, f"{self.name}_merge")
 
 
 def gather_all(run: "Run", pairs: Iterable[Pair]) -> None:

@@ -1,9 +1,7 @@
-"""How a run is cut into parts: some nodes each; of a node with very many rows, some processes or some sequence numbers.
+"""How a run is cut into parts: some nodes each; of a node of more than PART_ROWS rows, some processes.
 
-A part is read once for all partials. Rows of one process lie on one node, so a part of whole nodes suits every partial;
-a node of more than PART_ROWS rows is cut twice: by processes for the partials that need these whole, and by windows of
-sequence numbers for those that match operations. A run of one part is read through its own connection: no file is
-opened anew, no process started.
+A part is read once for all partials. Rows of one process lie on one node, so every part has whole processes. A run of
+one part is read through its own connection: no file is opened anew, no process started.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
 PART_ROWS: Final = 2_500_000
 """Rows of the large tables in a part, about: 600 MB while it is read, two seconds of work."""
-_BLOCK: Final = 256
-"""Windows of sequence numbers begin at multiples of this."""
 LARGE: Final = ("collective", "span", "kernel", "sample_batch")
 _ALWAYS: Final = ("step",)
 """Read beside the large tables: which steps count."""
@@ -37,20 +33,16 @@ READ: Final = (*LARGE, *_ALWAYS, *_ENTITIES)
 """The tables that a part has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """A part of a node. procs, window: first and, not included, last process or sequence number; None: no bound."""
-
-    procs: tuple[int | None, int | None] | None = None
-    window: tuple[int | None, int | None] | None = None
+Bounds = tuple[int | None, int | None]
+"""First and, not included, last process; None: no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """What to read and compute for one part; travels to another process.
 
-    entities: of the whole run, as far as partials need them. given: small tables of the run that partials read.
-    shared_hosts: boot ids that more than one part may have.
+    entities: of the whole run, as far as partials need them. given: small tables of the run that partials read. procs:
+    of a part of a node.
     """
 
     place: Place
@@ -59,8 +51,7 @@ class Task:
     facts: dict[str, dict[Partition, pa.Table]]
     entities: dict[str, pa.Table]
     given: dict[str, pa.Table]
-    shared_hosts: frozenset[str]
-    bounds: Bounds = Bounds()
+    procs: Bounds | None = None
     is_whole_run: bool = False
 
 
@@ -85,8 +76,8 @@ def plan(run: "Run", partials: "tuple[Partial, ...]", part_rows: int | None = No
 
 
 def part_of(run: "Run", partials: "tuple[Partial, ...]", nodes: list[str], bounds: Bounds) -> Task:
-    """The part of `run` that is these nodes within `bounds`."""
-    return replace(_of_nodes(_task(run, partials), nodes), bounds=bounds)
+    """The part of `run` that is these nodes with the processes within `bounds`."""
+    return replace(_of_nodes(_task(run, partials), nodes), procs=bounds)
 
 
 def given_of(partials: "Iterable[Partial]") -> dict[str, str]:
@@ -133,62 +124,28 @@ def _task(run: "Run", partials: "tuple[Partial, ...]") -> Task:
     entities = {name: rows for name, rows in run.unsealed.entities.items() if name in _ENTITIES}
     small = {name: run.connection.sql(sql).to_arrow_table() for name, sql in given_of(partials).items()}
     sealed = tuple(_files(run, partials, tables))
-    return Task(run.place, partials, sealed, facts, entities, small, _shared_hosts(run))
+    return Task(run.place, partials, sealed, facts, entities, small)
 
 
 def _of_nodes(whole: Task, nodes: list[str]) -> Task:
-    """What of `whole` these nodes wrote. Processes of other nodes stay where nodes share a host."""
+    """What of `whole` these nodes wrote."""
     chosen = set(nodes)
     sealed = tuple(item for item in whole.sealed if item.node in chosen)
     facts = {table: {key: rows for key, rows in parts.items() if key[1] in chosen}
              for table, parts in whole.facts.items()}  # fmt: skip
     entities = dict(whole.entities)
-    if "process" in entities and not whole.shared_hosts:
+    if "process" in entities:
         rows = entities["process"]
         entities["process"] = rows.filter(pc.is_in(rows.column("node"), pa.array(sorted(chosen), pa.string())))
     return replace(whole, sealed=sealed, facts=facts, entities=entities)
 
 
 def _cut_node(run: "Run", partials: "tuple[Partial, ...]", node: str, num_parts: int) -> list[Task]:
-    tasks = []
-    if by_process := tuple(item for item in partials if item.split != "operation"):
-        whole = _of_nodes(_task(run, by_process), [node])
-        tasks += [replace(whole, bounds=Bounds(procs=bounds)) for bounds in _processes(run, node, num_parts)]
-    if by_window := tuple(item for item in partials if item.split == "operation"):
-        whole = _of_nodes(_task(run, by_window), [node])
-        tasks += [replace(whole, bounds=Bounds(window=bounds)) for bounds in _windows(run, node, num_parts)]
-    return tasks
+    whole = _of_nodes(_task(run, partials), [node])
+    return [replace(whole, procs=bounds) for bounds in _processes(run, node, num_parts)]
 
 
-def _processes(run: "Run", node: str, num_parts: int) -> list[tuple[int | None, int | None]]:
+def _processes(run: "Run", node: str, num_parts: int) -> list[Bounds]:
     procs = [row[0] for row in run.rows(f"SELECT DISTINCT proc FROM step WHERE node = {quoted(node)} ORDER BY proc")]
     each = max(1, -(-len(procs) // num_parts))
-    return _bounds(procs[each::each])
-
-
-def _windows(run: "Run", node: str, num_parts: int) -> list[tuple[int | None, int | None]]:
-    counts = run.rows(
-        f"SELECT seq // {_BLOCK} AS block, count(*) FROM collective WHERE node = {quoted(node)} AND seq IS NOT NULL "
-        f"GROUP BY block ORDER BY block"
-    )
-    each, seen, cuts = -(-sum(row[1] for row in counts) // num_parts), 0, list[int]()
-    for block, number in counts:
-        if seen and seen + number > each:
-            cuts.append(block * _BLOCK)
-            seen = 0
-        seen += number
-    return _bounds(cuts)
-
-
-def _bounds(cuts: list[int]) -> list[tuple[int | None, int | None]]:
-    edges = [None, *cuts, None]
-    return list(pairwise(edges))
-
-
-def _shared_hosts(run: "Run") -> frozenset[str]:
-    known = run.kept.get("shared_hosts")
-    if not isinstance(known, frozenset):
-        rows = run.rows("SELECT boot_id FROM process WHERE boot_id IS NOT NULL GROUP BY boot_id "
-                        "HAVING count(DISTINCT node) > 1")  # fmt: skip
-        known = run.kept["shared_hosts"] = frozenset(str(row[0]) for row in rows)
-    return known
+    return list(pairwise([None, *procs[each::each], None]))

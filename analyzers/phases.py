@@ -17,9 +17,7 @@ from .run import Run
 from .statements import statement
 
 ANALYZER: Final = "phases"
-PHASES: Final = Pair(
-    ANALYZER, "phases", (Partial(ANALYZER, "phases_partial", "process", ("span", "step"), ("part_phases",)),)
-)
+PHASES: Final = Pair(ANALYZER, "phases", (Partial(ANALYZER, "phases_partial", ("span", "step"), ("part_phases",)),))
 PAIRS: Final = (PHASES,)
 """Everything that this analyzer asks of the large tables."""
 

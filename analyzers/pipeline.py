@@ -27,7 +27,7 @@ from .statements import statement
 STAGES: Final = Pair(
     "pipeline", "stages", (Partial("pipeline", "stages_partial", tables=("span",), relations=("part_stages",)),)
 )
-RANK_STEPS: Final = Pair.of_parts("pipeline", "rank_steps", "process", ("span", "collective"))
+RANK_STEPS: Final = Pair.of_parts("pipeline", "rank_steps", ("span", "collective"))
 PAIRS: Final = (STAGES,)
 """What this analyzer asks of the large tables; the steps only where there is a pipeline, in a second reading."""
 MUCH_BUBBLE: Final = 0.05

@@ -12,7 +12,7 @@ COLLECTIVES: Final = Partial(_ANALYZER, "collectives_partial", relations=("part_
 """partial_profile_collectives: by incarnation, process, rank, group, operation and tier."""
 SPANS: Final = Partial(_ANALYZER, "spans_partial", tables=("span",), relations=("part_spans",))
 """partial_profile_spans: by incarnation, process and kind."""
-STEPS: Final = Partial(_ANALYZER, "steps_partial", "process", ("step",), ("part_steps",))
+STEPS: Final = Partial(_ANALYZER, "steps_partial", ("step",), ("part_steps",))
 """partial_profile_steps: the counted steps of each incarnation and process."""
 
 

@@ -12,12 +12,6 @@ from .part import Part
 from .sampled_part import COLUMNS as SAMPLED
 
 
-def _matched(part: Part) -> None:
-    from .matched_part import offer_matched
-
-    offer_matched(part)
-
-
 def _gaps(part: Part) -> None:
     from .sequence_gaps import offer_gaps
 
@@ -91,11 +85,6 @@ def _sampled(part: Part) -> None:
 
 
 COLUMNS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    "part_transfers": {
-        "collective": (
-            "proc", "record", "group_id", "op", "seq", "issued_ns", "completed_ns", "device_start_ns", "device_end_ns",
-        ),
-    },
     "part_gaps": {"collective": ("proc", "group_id", "seq", "src", "dst", "tag", "tier")},
     "part_waits": {"collective": ("proc", "step", "wait_begin_ns", "wait_end_ns")},
     "part_phases": {"span": ("proc", "rank", "step", "kind", "name", "start_ns", "end_ns")},
@@ -126,7 +115,6 @@ COLUMNS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 }  # fmt: skip
 """What each function reads, by table."""
 RELATIONS: Final[dict[str, Callable[[Part], None]]] = {
-    "part_transfers": _matched,
     "part_gaps": _gaps,
     "part_waits": _waits,
     "part_phases": _phases,

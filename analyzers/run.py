@@ -24,7 +24,7 @@ from .digest import Input, dataset_digest, inputs, unreadable_files
 from .engines import IN_PROCESS, Engine
 from .listing import FOREIGN, Fault, Listing, list_run, relative_path
 from .place import Place, locate
-from .statements import derived_views
+from .statements import counted_step_view
 from .unsealed import Unsealed, read_unsealed
 from .views import crowded, make_views, quoted
 
@@ -210,8 +210,7 @@ class Run:
         self.faults = tuple(sorted((*listing.faults, *self.unsealed.faults, *broken), key=lambda fault: fault.path))
         self.connection = self._connect()
         make_views(self.connection, self.place, self.listing, self.unsealed)
-        for sql in derived_views():
-            self.connection.execute(sql)
+        self.connection.execute(counted_step_view())
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})

@@ -26,13 +26,8 @@ def whole(analyzer: str, name: str, before: dict[str, str] | None = None) -> str
     return f"{_WITH}{', '.join(parts)} {merge}"
 
 
-def derived_views() -> list[str]:
-    """The statements that make the views which several analyzers build on: counted_step, arrival, matched_operation."""
-    return list(_statements("derived").values())
-
-
 def counted_step_view() -> str:
-    """The statement that makes the first of them."""
+    """The statement that makes the view which most analyzers build on."""
     return statement("derived", "counted_step")
 
 

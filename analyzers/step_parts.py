@@ -14,8 +14,8 @@ from .run import Row, Run
 from .throughput import Steps
 
 ANALYZER: Final = "step_parts"
-DATA: Final = Pair(ANALYZER, "data", (Partial(ANALYZER, "data", "process", ("span", "step")),))
-COMMUNICATION: Final = Pair.of_parts(ANALYZER, "communication", "process", ("collective", "step"))
+DATA: Final = Pair(ANALYZER, "data", (Partial(ANALYZER, "data", ("span", "step")),))
+COMMUNICATION: Final = Pair.of_parts(ANALYZER, "communication", ("collective", "step"))
 
 
 def step_parts(run: Run, steps: Steps, *, with_neighbours: bool) -> dict[str, Floats]:

@@ -36,11 +36,11 @@ from .timeline import (
     suspects_of,
 )
 
-DEVICES: Final = Pair(ANALYZER, "device", (Partial(ANALYZER, "device", "process", ("kernel",)),))
+DEVICES: Final = Pair(ANALYZER, "device", (Partial(ANALYZER, "device", ("kernel",)),))
 NAMES: Final = Pair.of_rows(ANALYZER, "names", ("kernel",))
 LIVE: Final = Pair(
     ANALYZER, "live",
-    (Partial(ANALYZER, "live_partial", "process", ("collective", "span", "step"), ("part_live",)), COLLECTIVES, SPANS),
+    (Partial(ANALYZER, "live_partial", ("collective", "span", "step"), ("part_live",)), COLLECTIVES, SPANS),
 )  # fmt: skip
 PAIRS: Final = (DEVICES, NAMES, LIVE)
 """Everything that this analyzer asks of the large tables."""

@@ -37,7 +37,7 @@ ANALYZER: Final = "what_if"
 _PROCESSES, _STEPS = "replayed_process", "replayed_steps"
 """Small tables for each part: proc of the ranks that are replayed; stride: one step in so many is."""
 OPERATIONS: Final = Pair.of_parts(
-    ANALYZER, "operations", "process", ("span", "collective", "step"),
+    ANALYZER, "operations", ("span", "collective", "step"),
     given=(Given(_PROCESSES, f"FROM _{_PROCESSES}"), Given(_STEPS, f"FROM _{_STEPS}")),
 )  # fmt: skip
 MAX_ROWS: Final = 500_000

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from rankscope.analyzers.brief import About, Brief, RankLine
 from rankscope.analyzers.buckets import merged
+from rankscope.analyzers.collectives import Collectives, OperationClass
 from rankscope.analyzers.communication import Communication, Operations
 from rankscope.analyzers.headline import CRITICAL, INFO, WARNING, Headline
 from rankscope.analyzers.own_version import own_version
@@ -36,6 +37,9 @@ MAX_OPERATIONS: Final = 20
 HISTOGRAM_COLUMNS: Final = 40
 FEW: Final = 0.5
 """Share of the operations below which quantiles say on how many they stand."""
+_OF_MOST: Final = "Transfers are those of the size class with most operations: rankscope collectives has them all."
+_Transfers = dict[tuple[str | None, str], OperationClass]
+"""By group, or kind of group where many are taken together, and operation."""
 _MARKS: Final = {CRITICAL: ("✖", "bold red"), WARNING: ("▲", "yellow"), INFO: ("·", "green")}
 
 
@@ -53,7 +57,7 @@ def _lines(report: Report, console: Console) -> Iterator[str]:
         ("Steps", _steps(report.brief)),
         ("Ranks", _ranks(report)),
         ("Phases of a step", _phases(report.phases)),
-        ("Communication", _communication(report.communication)),
+        ("Communication", _communication(report.communication, _transfers(report))),
         ("Data loading", loading_section(report.loading)),
         ("Checkpoints", checkpoints_section(report.checkpoints)),
         ("Memory", memory_section(report.memory)),
@@ -192,7 +196,16 @@ def _a_step(measurement: Measurement, phases: Phases) -> float | None:
     return None if measurement.value is None else int(measurement.value) / max(1, phases.steps_per_rank)
 
 
-def _communication(talk: Communication) -> RenderableType:
+def _transfers(report: Report) -> _Transfers:
+    """The transfer of each kind of operation: of its size class with most operations."""
+    apart = next((item.classes for item in report.findings if isinstance(item, Collectives)), ())
+    found: _Transfers = {}
+    for item in sorted(apart, key=lambda item: item.num_matched):
+        found[item.group.group_id if item.group is not None else item.group_kind, item.op] = item
+    return found
+
+
+def _communication(talk: Communication, transfers: _Transfers) -> RenderableType:
     if not talk.operations:
         return Text(f"{NONE}  no collective was recorded")
     table = _table(
@@ -200,11 +213,12 @@ def _communication(talk: Communication) -> RenderableType:
         "transfer\np50", "ends\nby", right=tuple(range(2, 10)), spare=("ends\nby", "bytes each", "total"),
     )  # fmt: skip
     for item in talk.operations[:MAX_OPERATIONS]:
-        table.add_row(*(Text(cell) for cell in _operation_cells(item)))
+        table.add_row(*(Text(cell) for cell in _operation_cells(item, _transfer_of(item, transfers))))
     table.columns[0].min_width = min(12, max(len(item.group.label) for item in talk.operations))
     table.columns[1].no_wrap = True  # a name is never broken: the group's label is, if need be
     notes = [
-        *_few(talk),
+        *_few(talk, transfers),
+        *([_OF_MOST] if any(item.least_bytes != item.most_bytes for item in talk.operations[:MAX_OPERATIONS]) else []),
         "Durations include waiting for the others: the rank that comes last shows the shortest, so they name nobody.",
         *_inside_backward(talk),
     ]
@@ -215,7 +229,11 @@ def _communication(talk: Communication) -> RenderableType:
     return Group(table, *(Text(note, style="dim") for note in notes))
 
 
-def _operation_cells(item: Operations) -> tuple[str, ...]:
+def _transfer_of(item: Operations, transfers: _Transfers) -> OperationClass | None:
+    return transfers.get((item.group.group_id, item.op)) or transfers.get((item.group.kind, item.op))
+
+
+def _operation_cells(item: Operations, transfer: OperationClass | None) -> tuple[str, ...]:
     return (
         item.group.label,
         item.op,
@@ -226,21 +244,25 @@ def _operation_cells(item: Operations) -> tuple[str, ...]:
         f"≥ {size(_number(item.bytes))}" if item.estimate else size(_number(item.bytes)),
         *(duration(_statistic(item.duration, name)) for name in ("p50", "p99")),
         *(duration(_statistic(item.host_wait, name)) for name in ("p50", "p99")),
-        duration(_statistic(item.transfer, "p50")),
+        duration(None if transfer is None else _statistic(transfer.transfer, "p50")),
         item.timing_source.removesuffix(" 100 %"),
     )
 
 
-def _few(talk: Communication) -> list[str]:
+def _few(talk: Communication, transfers: _Transfers) -> list[str]:
     """Host waits and transfers that stand on fewer than half of the operations of their row."""
     found = []
     for item in talk.operations[:MAX_OPERATIONS]:
-        for name, parts in (("host wait", item.host_wait), ("transfer", item.transfer)):
-            number = parts[0].n if parts and parts[0].value is not None else 0
-            ranks = max(1, item.num_ranks) if name == "transfer" else 1  # a transfer is of all ranks at once
-            if 0 < number * ranks < FEW * item.count.n:
-                found.append(f"{item.group.label} {item.op}: {name} of n = {count(number)} only")
+        told = [("host wait", _number_of(item.host_wait), item.count.n)]
+        if (apart := _transfer_of(item, transfers)) is not None:
+            told.append(("transfer", _number_of(apart.transfer), apart.num_operations))
+        found += [f"{item.group.label} {item.op}: {name} of n = {count(number)} only"
+                  for name, number, num in told if 0 < number < FEW * num]  # fmt: skip
     return [f"{'; '.join(found)}."] if found else []
+
+
+def _number_of(parts: tuple[Measurement, ...]) -> int:
+    return parts[0].n if parts and parts[0].value is not None else 0
 
 
 def _estimated(thinned: list[Operations]) -> str:

@@ -40,34 +40,6 @@ def test_counts_bytes_and_distributions(tmp_path: Path) -> None:
     assert statistic(item.duration, "max") == 30 * MS
 
 
-def test_matched_waits_and_transfer(tmp_path: Path) -> None:
-    item = only(communication_of(healthy_run(tmp_path / "run")))
-    # last arrival at +70, completion at +80; waits of 20 ms and 0
-    assert statistic(item.transfer, "max") == 10 * MS and item.transfer[0].n == 6
-    assert statistic(item.wait, "max") == 20 * MS and statistic(item.wait, "p50") == 0 and item.wait[0].n == 12
-
-
-def test_on_a_device_an_operation_is_reached_when_it_starts_there(tmp_path: Path) -> None:
-    """The host issues both at once; they start 10 and 30 ms later, and the second is queued behind the first."""
-    build = RunBuilder(tmp_path / "run")
-    for rank, start in ((0, 10), (1, 30)):
-        build.collective(rank, 0, 0, None, 50, **on_device(start, 50))
-        build.collective(rank, 1, 1, None, 70, **on_device(40, 70))
-    for rank in (0, 1):
-        mixed = on_device(80, 90) if rank else {}
-        build.collective(rank, 2, 80, None, 90, **mixed)
-    build.collective(0, 3, 91, None, 95, **on_device(92, 95))
-    build.collective(1, 3, 91, None, 99, **on_device(97, 99))  # begins after the other one ended
-    build.entities()
-    item = only(communication_of(build.seal()))
-    assert [item.transfer[0].n, statistic(item.transfer, "max")] == [2, 20 * MS]
-    assert [item.wait[0].n, statistic(item.wait, "max")] == [4, 20 * MS]
-
-
-def on_device(start: int, end: int) -> dict[str, int | str]:
-    return {"device_start_ns": start * MS, "device_end_ns": end * MS, "timing_source": "device_event"}
-
-
 def test_host_waits_of_the_steps(tmp_path: Path) -> None:
     found = communication_of(healthy_run(tmp_path / "run"))
     # five counted steps, 700 ms a rank: 150 and 50 ms of waits
@@ -96,37 +68,6 @@ def test_waits_of_two_threads_count_each_instant_once(tmp_path: Path) -> None:
         build.collective(0, seq, begin, (begin, end), end)
     build.entities()
     assert communication_of(build.seal()).host_wait[0].value == 60 * MS
-
-
-def test_queued_behind_its_predecessor_is_not_late(tmp_path: Path) -> None:
-    build = RunBuilder(tmp_path / "run")
-    for rank, issued in ((0, 0), (1, 5)):
-        build.collective(rank, 0, issued, (issued, 100), 100)
-        build.collective(rank, 1, 10 + 20 * rank, (100, 120), 120)
-    build.entities()
-    item = only(communication_of(build.seal()))
-    # both arrive at the second when the first completed, at 100: nobody waits for the other, transfer 20
-    assert statistic(item.wait, "max") == 5 * MS
-    assert statistic(item.transfer, "p50") == pytest.approx(20 * MS, rel=0.01)
-
-
-def test_members_on_two_hosts_are_not_matched_without_clocks(tmp_path: Path) -> None:
-    build = RunBuilder(tmp_path / "run")
-    for rank in (0, 1):
-        build.collective(rank, 0, 10, (10, 20), 20)
-    build.entities()
-    build.rows["process", None][1]["boot_id"] = "another"
-    item = only(communication_of(build.seal()))
-    assert statistic(item.transfer, "p50") is None and "one host clock" in item.transfer[0].reason
-
-
-def test_a_member_without_a_row_leaves_the_operation_unmatched(tmp_path: Path) -> None:
-    build = RunBuilder(tmp_path / "run", world_size=3)
-    for rank in (0, 1):
-        build.collective(rank, 0, 10, (10, 20), 20)
-    build.entities()
-    item = only(communication_of(build.seal()))
-    assert item.wait[0].value is None and item.wait[0].n == 0
 
 
 def test_unfinished_is_not_what_nobody_could_tell(tmp_path: Path) -> None:
@@ -180,15 +121,6 @@ def test_waits_inside_backward_are_never_zero(tmp_path: Path) -> None:
     assert item.num_inside_backward == 2 and item.timing_source == "poll 100 %"
     assert item.host_wait[0].value is None and "inside backward" in item.host_wait[0].reason
     assert found.share.value is None and all(wait.value is None for wait in found.host_wait)
-
-
-def test_p2p_and_rooted_operations_say_why_they_are_not_matched(tmp_path: Path) -> None:
-    build = RunBuilder(tmp_path / "run")
-    build.collective(0, 0, 10, (10, 20), 20, op="send", src=0, dst=1, tag=0)
-    build.collective(1, 0, 10, (10, 20), 20, op="recv", src=0, dst=1, tag=0)
-    build.entities()
-    for item in communication_of(build.seal()).operations:
-        assert "do not end together" in item.transfer[0].reason
 
 
 def test_a_run_without_communication(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rankscope import analyzers
 from rankscope.analyzers.clocks import align
 from rankscope.analyzers.communication import UNFINISHED, unfinished_rows
 from rankscope.analyzers.partials import Pair, Partial, fill, gather_all
-from rankscope.analyzers.parts import Bounds, Task, nodes_of, part_of
+from rankscope.analyzers.parts import Task, nodes_of, part_of
 from rankscope.analyzers.run import Run
 
 MODULES = [
@@ -25,21 +25,17 @@ MODULES = [
 PAIRS = list({(found.analyzer, found.name): found for module in MODULES for found in vars(module).values()
               if isinstance(found, Pair)}.values())  # fmt: skip
 """Every question in two halves that an analyzer has."""
-Cuts = tuple[list[int], list[int], list[int]]
+Cuts = tuple[list[int], list[int]]
 
 
 def cut(run: Run, partials: tuple[Partial, ...], cuts: Cuts) -> list[Task]:
-    """Nodes in groups, each cut by processes or by sequence numbers as the partials allow."""
+    """Nodes in groups, each cut by processes."""
     groups: dict[int, list[str]] = {}
     for number, node in enumerate(nodes_of(run, partials)):
         groups.setdefault(cuts[0][number % len(cuts[0])], []).append(node)
     tasks = []
     for nodes in groups.values():
-        for split, bounds in (("process", cuts[1]), ("operation", cuts[2])):
-            chosen = tuple(item for item in partials if (item.split == "operation") == (split == "operation"))
-            for edges in pairwise([None, *sorted(set(bounds)), None]):
-                limits = Bounds(procs=edges) if split == "process" else Bounds(window=edges)
-                tasks.append(part_of(run, chosen, nodes, limits))
+        tasks += [part_of(run, partials, nodes, edges) for edges in pairwise([None, *sorted(set(cuts[1])), None])]
     return tasks
 
 
@@ -48,9 +44,9 @@ PROCS = st.lists(st.sampled_from([proc_of(rank, n) for rank in range(6) for n in
 
 @given(
     st.integers(0, 1 << 30), st.booleans(),
-    st.tuples(st.lists(st.integers(0, 2), min_size=3, max_size=3), PROCS, st.lists(st.integers(0, 9), max_size=2)),
+    st.tuples(st.lists(st.integers(0, 2), min_size=3, max_size=3), PROCS),
 )  # fmt: skip
-@example(112, True, ([0, 0, 0], [], []))  # a file in which a column is null in every row
+@example(112, True, ([0, 0, 0], []))  # a file in which a column is null in every row
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_merged_partials_equal_the_definition(seed: int, is_one_host: bool, cuts: Cuts) -> None:
     with TemporaryDirectory() as folder, Run.open(str(written(Path(folder) / "run", seed, is_one_host))) as run:
