@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from . import ring
 from .errors import NewerOntology, UnreadableFile
 from .raw_records import Numbers as Numbers  # noqa: PLC0414 (handed on)
 from .raw_records import Records as Records  # noqa: PLC0414 (handed on)
-from .raw_records import body_dtype, words_dtype
+from .raw_records import words_dtype
 from .ring_header import RingHeader
 from .ring_header import encode_header as encode_header  # noqa: PLC0414 (handed on)
 from .ring_rows import Names as Names  # noqa: PLC0414 (handed on)
@@ -73,7 +74,16 @@ def snapshot(view: mmap.mmap, header: RingHeader, first: int = 0, window: int | 
     records = everything[slots[chosen]]
     words = records.view(words_dtype())
     valid = (words["begin"] == words["end"]) & (words["begin"] == generations[chosen])
-    records, numbers = records[valid], numbers[chosen][valid]
+    numbers = numbers[chosen]
+    if not valid.all():
+        records, numbers = records[valid], numbers[valid]
+    return in_order(records, numbers)
+
+
+def in_order(records: Records, numbers: Numbers) -> tuple[Records, Numbers]:
+    """Both by ascending number; the same objects where they are."""
+    if bool((numbers[1:] > numbers[:-1]).all()):
+        return records, numbers
     order = np.argsort(numbers, kind="stable")
     return records[order], numbers[order]
 
@@ -86,15 +96,22 @@ def counters(view: mmap.mmap) -> npt.NDArray[np.uint64]:
 
 def base_times(records: Records) -> npt.NDArray[np.int64]:
     """The opening time (CLOCK_MONOTONIC ns) of each record, whatever its kind."""
-    times, kinds = np.zeros(len(records), np.int64), records.view(words_dtype())["kind"]
-    for kind in RING_TABLES:
-        layout = ring.layout(kind)
-        chosen = kinds == kind
-        times[chosen] = records[chosen].view(body_dtype(kind))[layout.base]
-    late = np.flatnonzero(kinds == ring.LATE_CLOSE)
-    flat = records[late].view(np.uint8).reshape(len(late), ring.RECORD_BYTES)
-    times[late] = flat[:, ring.LATE_CLOSE_OFFSET : ring.LATE_CLOSE_OFFSET + 8].copy().view("<i8").reshape(-1)
+    times, kinds = np.zeros(len(records), np.int64), np.ascontiguousarray(records.view(words_dtype())["kind"])
+    data = records.view(np.uint8).reshape(len(records), ring.RECORD_BYTES)
+    for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+        offset = _base_offsets().get(kind)
+        if offset is not None:
+            column = data[:, offset : offset + 8].copy().view("<i8").reshape(-1)
+            np.copyto(times, column, where=kinds == kind)
     return times
+
+
+@cache
+def _base_offsets() -> dict[int, int]:
+    """By kind of record: where its opening time lies."""
+    layouts = {kind: ring.layout(kind) for kind in RING_TABLES}
+    found = {kind: layout.fields[layout.base].offset for kind, layout in layouts.items()}
+    return {**found, ring.LATE_CLOSE: ring.LATE_CLOSE_OFFSET}
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,9 @@ def _column(  # noqa: PLR0911
     if place.encoding in ("intern", "group"):
         return _interned(values, [p.names.groups if place.encoding == "group" else p.names.names for p in parts], sizes)
     if place.encoding == "offset_100ns":
+        values = np.ascontiguousarray(values)
+        if not values.any():
+            return pa.nulls(len(values), pa.int64())
         return pa.array(body[layout.base] + values.astype(np.int64) * ring.OFFSET_UNIT_NS, mask=values == 0)
     if place.encoding == "bool":
         return pa.array(values != 0)
@@ -111,7 +114,9 @@ def _peers(body: Records) -> dict[str, pa.Array]:
 
 
 def _nullable(values: npt.NDArray[Any], null: int) -> pa.Array:
-    return pa.array(values, mask=values == null)
+    values = np.ascontiguousarray(values)  # not every 128th byte, twice
+    is_null = values == null
+    return pa.array(values, mask=is_null) if is_null.any() else pa.array(values)
 
 
 def _typed(values: npt.NDArray[Any] | pa.Array, type_: pa.DataType) -> pa.Array:
@@ -121,8 +126,10 @@ def _typed(values: npt.NDArray[Any] | pa.Array, type_: pa.DataType) -> pa.Array:
 
 def _enumeration(codes: npt.NDArray[np.uint8], vocabulary: str) -> pa.DictionaryArray:
     values = _vocabulary(vocabulary)
-    outside = (codes == 0) | (codes > len(values))
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32) - 1, mask=outside), values)
+    places = codes.astype(np.int32) - 1
+    outside = (places < 0) | (places >= len(values))
+    indices = pa.array(places, mask=outside) if outside.any() else pa.array(places)
+    return pa.DictionaryArray.from_arrays(indices, values)
 
 
 @cache

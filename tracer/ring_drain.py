@@ -86,10 +86,11 @@ class RingDrain:
         stranded = self._look_again()
         self._apply_late_closes(new.raw)
         is_row = _IS_ROW[_bytes(new.raw)[:, 4]]
-        self._raw = np.concatenate([self._raw, new.raw[is_row]])
-        self._numbers = np.concatenate([self._numbers, new.numbers[is_row]])
-        self._written = np.concatenate([self._written, np.zeros(int(is_row.sum()), np.bool_)])
-        stranded = np.concatenate([stranded, np.zeros(int(is_row.sum()), np.bool_)])
+        rows, numbers = (new.raw, new.numbers) if is_row.all() else (new.raw[is_row], new.numbers[is_row])
+        self._raw = np.concatenate([self._raw, rows])
+        self._numbers = np.concatenate([self._numbers, numbers])
+        self._written = np.concatenate([self._written, np.zeros(len(rows), np.bool_)])
+        stranded = np.concatenate([stranded, np.zeros(len(rows), np.bool_)])
         drained = self._give_all() if is_last else self._classify(now_ns, stranded)
         self._view.madvise(mmap.MADV_DONTNEED)
         return drained
@@ -121,9 +122,10 @@ class RingDrain:
         wanted = (numbers >= self.num_seen) & (numbers < end)
         if len(self._holes):
             wanted |= np.isin(numbers, self._holes)
-        raw, numbers = raw[wanted], numbers[wanted]
+        if not wanted.all():
+            raw, numbers, times = raw[wanted], numbers[wanted], times[wanted]
         if len(raw):
-            self.last_ns = max(self.last_ns, int(times[wanted].max()))
+            self.last_ns = max(self.last_ns, int(times.max()))
         self._count_missing(numbers, max(end, self.num_seen))
         return Records(raw, numbers)
 
@@ -165,7 +167,7 @@ class RingDrain:
             return np.empty(0, np.bool_)
         current = self._slots(self._numbers)
         held = _is_generation(current, self._numbers // self._header.capacity + 1)
-        changed = held & (_bytes(current) != _bytes(self._raw)).any(axis=1)
+        changed = held & _differ(current, self._raw)
         self._raw[changed] = current[changed]
         self._written[changed] = False
         return ~held
@@ -251,7 +253,7 @@ class RingDrain:
         doubtful = np.flatnonzero(final & (_bytes(self._raw)[:, ring.TIMING_OFFSET] != _WAITED))
         current = self._slots(self._numbers[doubtful])
         same = _is_generation(current, self._numbers[doubtful] // self._header.capacity + 1)
-        moving[doubtful] = same & (_bytes(current) != _bytes(self._raw[doubtful])).any(axis=1)
+        moving[doubtful] = same & _differ(current, self._raw[doubtful])
         return moving
 
     def _keep(self, kept: Mask) -> None:
@@ -259,12 +261,18 @@ class RingDrain:
 
 
 def _ordered(raw: decode.Records, numbers: decode.Numbers) -> Records:
-    order = np.argsort(numbers, kind="stable")
-    return Records(raw[order], numbers[order])
+    return Records(*decode.in_order(raw, numbers))
 
 
 def _bytes(raw: decode.Records) -> npt.NDArray[np.uint8]:
     return raw.view(np.uint8).reshape(len(raw), ring.RECORD_BYTES)
+
+
+def _differ(one: decode.Records, other: decode.Records) -> Mask:
+    """Which records are not the same, byte for byte."""
+    words = ring.RECORD_BYTES // 8
+    differ: Mask = (one.view("<u8").reshape(-1, words) != other.view("<u8").reshape(-1, words)).any(axis=1)
+    return differ
 
 
 def _is_generation(raw: decode.Records, generations: decode.Numbers) -> Mask:
