@@ -46,7 +46,7 @@ class Ending:
         """What follows the rank's name; empty for one of which nothing says that it ended."""
         name = f" ({self.exit_error})" if self.exit_error else ""
         how = {"failed": f"ended by an exception that nothing caught{name}", "killed": "died without a clean end",
-               "clean": "left with a clean exit"}.get(self.exit_kind, "")  # fmt: skip
+               "clean": "left by itself, without an exception"}.get(self.exit_kind, "")  # fmt: skip
         if not how or not self.has_lingered:
             return how
         when = "while they waited" if self.exit_kind == "killed" else "after they had failed"

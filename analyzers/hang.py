@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from rankscope.schema.measurement import Measurement, Verdict
 
-from .endings import Ending, endings, in_words
+from .endings import LINGERED_NS, Ending, endings, in_words
 from .evidence import Evidence
 from .groups import Group, ranks_in_words, read_groups
 from .hang_headlines import hang_headlines
@@ -47,6 +47,8 @@ PAIRS: Final = (PROGRESS, PROCESSES, LAST_SEEN, UNFINISHED)
 """
 PATIENCE_NS: Final = 60 * 1_000_000_000
 """How long an operation of a live run may be unfinished (RANKSCOPE_PATIENCE_SECONDS has the same default)."""
+MAX_CLAUSES: Final = 4
+"""Missing ranks of which it is told what they wait for themselves."""
 NAMED, NOT_DECIDED = 0.9, 0.5
 """Confidence where the record names ranks, and where it only narrows them down."""
 
@@ -67,6 +69,11 @@ class Open(NamedTuple):
     boot_id: str | None
     age_ns: int | None
     has_failed: bool
+
+    @property
+    def failed_at_once(self) -> bool:
+        """Not by a timeout."""
+        return self.has_failed and self.age_ns is not None and self.age_ns < LINGERED_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +98,12 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """P2P operations that one rank waits in for another."""
+    """P2P operations that one rank waits in for another. is_recv: receives, else sends."""
 
     group: Group
     rank: int
     peer: int
+    is_recv: bool
     num_operations: int
     is_unsent: bool
 
@@ -119,6 +127,30 @@ class Hang:
     def headlines(self) -> tuple[Headline, ...]:
         """Each verdict; the first one with the operation that everybody waits in."""
         return hang_headlines(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """What is known of the missing ranks: what those that wait themselves wait for, in words, and how the rest ended.
+
+    is_telling: not every rank of the job was killed, or an operation failed at once: else their deaths say nothing.
+    """
+
+    stuck: dict[int, str]
+    ended: dict[int, Ending]
+    is_telling: bool
+
+    def are_deaths(self, missing: tuple[int, ...]) -> bool:
+        """They went first, all of them."""
+        return self.is_telling and all(rank in self.ended and self.ended[rank].is_death for rank in missing)
+
+    @property
+    def words(self) -> str:
+        """Clauses to go on with; "" where nothing is known."""
+        clauses = [f"rank {rank} {text}" for rank, text in sorted(self.stuck.items())][:MAX_CLAUSES]
+        if more := len(self.stuck) - len(clauses):
+            clauses.append(f"{more} more ranks wait for others")
+        return "".join(f"; {clause}" for clause in (*clauses, in_words(self.ended)) if clause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +185,20 @@ def _hang(run: Run, coverage: float | None, patience_ns: int, now_ns: dict[str, 
     suspects = {rank for item in found for rank in item.missing} | {item.peer for item in peers if item.is_unsent}
     missing = _causes(suspects, found, peers)
     blocked = _in_order(found, missing)
-    undecided = _undecided(blocked, old, missing)
     differing = mismatches(CALLS.rows(run)) if old else ()
+    undecided = _undecided(blocked, old, missing, {item.group_id for item in differing})
     empty = tuple(rank for rank in missing if record.is_silent.get(rank, False))
     told = Evidence(run, "hang", statement("hang", "unfinished"), ("collective", "process", "process_group"), coverage)
     reason = "" if record.exits else "the run has no process"
     num = told.measurement(
         "collective.unfinished", len(old) if record.exits else None, {}, len(everything), reason=reason
     )
-    ended = _endings(run, missing, old)
-    verdicts = _verdicts(record, blocked, peers, differing, missing, ended, undecided)
+    ends = _Ends(
+        _stuck(missing, blocked, peers),
+        {} if record.is_imported else _endings(run, missing, old),
+        any(kind != "killed" for kind in record.exits.values()) or any(item.failed_at_once for item in old),
+    )
+    verdicts = _verdicts(record, blocked, peers, differing, missing, ends, undecided)
     return Hang(blocked, peers, differing, missing, empty, undecided, len(everything) - len(old), verdicts, (num,),
                 record.groups)  # fmt: skip
 
@@ -196,7 +232,23 @@ def _unfinished(run: Run, now_ns: dict[str, int], *, is_imported: bool) -> list[
     return found
 
 
+def _stuck(missing: tuple[int, ...], blocked: tuple[Blocked, ...], peers: tuple[Peers, ...]) -> dict[int, str]:
+    """What missing ranks wait for themselves: they did not go away, whatever ended them later."""
+    found: dict[int, str] = {}
+    for pair in peers:
+        did = "never sent" if pair.is_unsent else "did not finish"
+        what = f"waits to receive from rank {pair.peer}, which {did}" if pair.is_recv else f"sends to rank {pair.peer}"
+        if pair.rank in missing:
+            found.setdefault(pair.rank, what)
+    for item in blocked:
+        for rank in set(item.waiting) & set(missing):
+            others = tuple(other for other in item.missing if other != rank)
+            found.setdefault(rank, f"waits {f'for {_ranks(others)} ' if others else ''}in {item.group.label}")
+    return found
+
+
 def _endings(run: Run, missing: tuple[int, ...], unfinished: list[Open]) -> dict[int, Ending]:
+    """How those ended that wait in no operation."""
     waits: dict[str, int] = {}
     failures: dict[str, int] = {}
     for item in unfinished:
@@ -205,7 +257,8 @@ def _endings(run: Run, missing: tuple[int, ...], unfinished: list[Open]) -> dict
             if item.has_failed and item.age_ns is not None:
                 failed_ns = item.issued_ns + item.age_ns
                 failures[item.boot_id] = min(failed_ns, failures.get(item.boot_id, failed_ns))
-    return endings(run, missing, waits, failures) if missing else {}
+    gone = set(missing) - {item.rank for item in unfinished}
+    return endings(run, gone, waits, failures) if gone else {}
 
 
 def _blocked(record: _Record, unfinished: list[Open]) -> list[Blocked]:
@@ -238,17 +291,18 @@ def _group(record: _Record, group: Group, items: list[Open]) -> Blocked:
 
 def _peers(run: Run, record: _Record, unfinished: list[Open]) -> tuple[Peers, ...]:
     sent = set() if record.is_imported or not unfinished else set(SENDS.rows(run))
-    found: dict[tuple[str, int, int], list[bool]] = defaultdict(list)
+    found: dict[tuple[str, int, int, bool], list[bool]] = defaultdict(list)
     for item in unfinished:
-        peer = item.src if item.op == "recv" else item.dst
+        is_recv = item.op == "recv"
+        peer = item.src if is_recv else item.dst
         if peer is None:
             continue
-        is_unsent = (not record.is_imported and item.op == "recv" and peer in record.exits
+        is_unsent = (not record.is_imported and is_recv and peer in record.exits
                      and (item.group_id, item.src, item.dst, item.tag, item.seq) not in sent)  # fmt: skip
-        found[item.group_id, item.rank, peer].append(is_unsent)
+        found[item.group_id, item.rank, peer, is_recv].append(is_unsent)
     return tuple(
-        Peers(record.groups.get(key) or Group.unknown(key), rank, peer, len(unsent), any(unsent))
-        for (key, rank, peer), unsent in sorted(found.items(), key=lambda entry: entry[0][1:])
+        Peers(record.groups.get(key) or Group.unknown(key), rank, peer, is_recv, len(unsent), any(unsent))
+        for (key, rank, peer, is_recv), unsent in sorted(found.items(), key=lambda entry: entry[0][1:])
     )
 
 
@@ -280,31 +334,35 @@ def _behind(item: Blocked, is_behind: bool) -> Blocked:
                    item.unrecorded, is_behind)  # fmt: skip
 
 
-def _undecided(blocked: tuple[Blocked, ...], old: list[Open], missing: tuple[int, ...]) -> tuple[Blocked, ...]:
+def _undecided(
+    blocked: tuple[Blocked, ...], old: list[Open], missing: tuple[int, ...], differing: set[str]
+) -> tuple[Blocked, ...]:
     """Groups in which all came and nobody ended, and which are the first thing that some member waits in.
 
-    A member that is a cause explains its group, and so does an earlier wait of the same rank in another group.
+    A member that is a cause explains its group, and so do members that called different operations, and an earlier wait
+    of the same rank in another group.
     """
     first: dict[int, Open] = {}
     for item in sorted(old, key=lambda item: item.issued_ns or 0):
         first.setdefault(item.rank, item)
     begun = {item.group_id for item in first.values() if item.src is None}
     return tuple(item for item in blocked if not item.missing and not item.unrecorded
-                 and item.group.group_id in begun and not set(item.group.members) & set(missing))  # fmt: skip
+                 and item.group.group_id in begun and item.group.group_id not in differing
+                 and not set(item.group.members) & set(missing))  # fmt: skip
 
 
 def _verdicts(
     record: _Record, blocked: tuple[Blocked, ...], peers: tuple[Peers, ...], differing: tuple[Mismatch, ...],
-    missing: tuple[int, ...], ended: dict[int, Ending], undecided: tuple[Blocked, ...],
+    missing: tuple[int, ...], ends: _Ends, undecided: tuple[Blocked, ...],
 ) -> tuple[Verdict, ...]:  # fmt: skip
     found = [_differs(item, record.groups) for item in differing]
     if missing:
-        kind = "dead_rank" if _are_dead(record, ended) else "hang"
+        kind = "dead_rank" if ends.are_deaths(missing) else "hang"
         waiting = tuple(sorted({rank for item in blocked for rank in item.waiting} - set(missing)))
         silent = [rank for rank in missing if record.is_silent.get(rank, False)]
         empty = f"; no operation in the record of {ranks_in_words(tuple(silent))}" if silent else ""
-        how = "" if record.is_imported else in_words(ended)
-        text = f"{_ranks(missing)} missing: {_ranks(waiting)} waiting for {_them(missing)}{empty}{how and '; ' + how}"
+        others = f" missing: {_ranks(waiting)} waiting for {_them(missing)}" if waiting else " wait for one another"
+        text = f"{_ranks(missing)}{others}{empty}{ends.words}"
         found.append(Verdict(kind, missing, text, NAMED, evidence=tuple(_evidence(item) for item in blocked)))
     unrecorded = tuple(sorted({rank for item in blocked for rank in item.unrecorded}))
     if unrecorded:
@@ -321,12 +379,6 @@ def _verdicts(
         pairs = tuple({"rank": item.rank, "waits_for": item.peer} for item in peers)
         found.append(Verdict("hang", (), text, NOT_DECIDED, evidence=pairs))
     return tuple(found)
-
-
-def _are_dead(record: _Record, ended: dict[int, Ending]) -> bool:
-    """They went first. Where every rank of the job was killed, their deaths say nothing."""
-    all_killed = all(exit_kind == "killed" for exit_kind in record.exits.values())
-    return all(ending.is_death for ending in ended.values()) and not all_killed
 
 
 def _differs(item: Mismatch, groups: dict[str | None, Group]) -> Verdict:

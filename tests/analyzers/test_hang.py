@@ -95,7 +95,12 @@ def test_ranks_that_wait_for_one_another_are_all_named(tmp_path: Path) -> None:
     for group_id, waiting, away in ((WORLD, 0, 1), ("first", 1, 0)):
         came(run, waiting, 0, unfinished=1, group_id=group_id)
         came(run, away, 0, group_id=group_id)
-    assert analysed(sealed(run)).missing == (0, 1)
+    found = analysed(sealed(run, "failed"))  # the timeouts of these two operations
+    (verdict,) = found.verdicts
+    assert (found.missing, verdict.kind) == ((0, 1), "hang")
+    assert verdict.text == (
+        "ranks 0, 1 wait for one another; rank 0 waits for rank 1 in world (gloo); rank 1 waits for rank 0 in world"
+    )
 
 
 def test_where_all_came_and_nobody_finished_it_is_said_that_nobody_can_be_named(tmp_path: Path) -> None:
@@ -133,7 +138,20 @@ def test_a_receive_waits_for_a_send_that_never_came(tmp_path: Path) -> None:
     found = analysed(sealed(run))
     assert (found.missing, found.blocked) == ((1,), ())
     (pair,) = found.peers
-    assert (pair.rank, pair.peer, pair.is_unsent) == (0, 1, True)
+    assert (pair.rank, pair.peer, pair.is_recv, pair.is_unsent) == (0, 1, True, True)
+
+
+def test_a_missing_rank_that_waits_for_a_send_itself_did_not_die(tmp_path: Path) -> None:
+    """Rank 0 waits for a send that rank 1 forgot; the others wait for both of them in the world."""
+    run = builder(tmp_path, 3)
+    for rank, unfinished in ((0, None), (1, 1), (2, 1)):
+        came(run, rank, 0, unfinished=unfinished)
+    run.collective(0, 0, 5, None, 9000, state="failed", op="recv", src=1, dst=0, tag=0)
+    (verdict,) = analysed(sealed(run, "failed")).verdicts
+    assert (verdict.kind, verdict.ranks) == ("hang", (0, 1))
+    assert verdict.text.endswith(
+        "rank 0 waits to receive from rank 1, which never sent; rank 1 waits for rank 0 in world"
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +163,7 @@ def test_a_different_call_is_named_by_majority(tmp_path: Path, odd: dict[str, An
     came(run, 0, unfinished=0, root=0)
     came(run, 1, unfinished=0, **({"root": 0} | odd))
     came(run, 2, unfinished=0, root=0)
-    verdict = analysed(sealed(run)).verdicts[0]
+    (verdict,) = analysed(sealed(run)).verdicts  # and no word that nobody knows why all came and nobody finished
     assert (verdict.kind, verdict.ranks) == ("mismatch", (1,)) and f"different {what}" in verdict.text
 
 
@@ -190,7 +208,7 @@ def failed(error: str, at: int) -> dict[str, Any]:
         (failed("SystemError", 18_000), "hang",
          "it lived for 9 s after they had failed and then ended by an exception that nothing caught (SystemError)"),
         (KILLED, "dead_rank", "it died without a clean end"),
-        (CLEAN, "hang", "it left with a clean exit"),
+        (CLEAN, "hang", "it left by itself, without an exception"),
         ({"exit_kind": "running"}, "hang", "waiting for it"),
     ],
 )  # fmt: skip
@@ -222,6 +240,18 @@ def test_who_was_read_long_after_the_others_began_to_wait_hung_before_it_was_kil
     (verdict,) = analysed(sealed(run, "failed", ends={1: KILLED})).verdicts
     assert (verdict.kind, verdict.ranks) == (kind, (1,))
     assert verdict.text.endswith(words)
+
+
+@pytest.mark.parametrize(("failed_ms", "kind"), [(12, "dead_rank"), (9000, "hang")])
+def test_where_all_were_killed_an_operation_that_failed_at_once_tells_who_went_first(
+    tmp_path: Path, failed_ms: int, kind: str
+) -> None:
+    run = builder(tmp_path, 3)
+    for rank, unfinished in ((0, None), (1, None), (2, 1)):
+        came(run, rank, 0, unfinished=unfinished)
+    run.collective(0, 1, 10, None, failed_ms, state="failed")
+    (verdict,) = analysed(sealed(run, last_seen=10 * SECOND)).verdicts
+    assert (verdict.kind, verdict.ranks) == (kind, (1,))
 
 
 def test_two_missing_ranks_that_ended_differently_are_told_apart(tmp_path: Path) -> None:
