@@ -6,6 +6,7 @@ them the answer is none. The shares are those of the sampler (`num_replicas`): w
 not say which of them are to see the same samples.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +15,8 @@ from typing import Final
 import numpy as np
 
 from rankscope.schema.sample_indices import MODULUS, Indices, decode, digest_of_range
+
+from .groups import ranks_in_words
 
 MAX_SIZE: Final = 300_000_000
 """Samples of a data set whose digest is worked out for a report (about two seconds)."""
@@ -40,6 +43,7 @@ class Share:
     indices: str | None
     indices_format: str | None
     why: str | None
+    is_shuffled: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +61,28 @@ class Drawn:
     is_wrong: bool = False
 
 
+def repeats(rows: Sequence[Share]) -> bool:
+    """Every rank draws the same part of the data set in each epoch of one loader, although its sampler shuffles.
+
+    So it is where nobody calls `set_epoch` of torch's DistributedSampler.
+    """
+    known = [row for row in rows if row.is_complete and row.digest is not None]
+    is_part = all((row.num_replicas or 0) > 1 and row.is_shuffled and row.num_samples for row in known)
+    by_rank: dict[tuple[int, int | None], set[int | None]] = defaultdict(set)
+    for row in known:
+        by_rank[row.proc, row.replica].add(row.digest)
+    num_epochs = len({row.epoch for row in known})
+    return is_part and num_epochs > 1 and len(known) > len(by_rank) and all(len(seen) == 1 for seen in by_rank.values())
+
+
 def drawn(rows: Sequence[Share], num_ranks: int) -> Drawn:
     """What the shares of one epoch of one loader in one incarnation drew together."""
     shares, reason = _one_a_share(rows, num_ranks)
     known = [row.num_samples for row in shares if row.num_samples is not None]
     total = sum(known) if shares and len(known) == len(shares) else None
     padded = _sum([row.num_padded for row in shares])
+    if twice := _twice(rows, num_ranks):
+        return Drawn(total, padded, None, None, f"{twice}; {reason}", is_wrong=True)
     if reason:
         return Drawn(total, padded, None, None, reason)
     if all(row.indices is not None for row in shares):
@@ -85,6 +105,24 @@ def _one_a_share(rows: Sequence[Share], num_ranks: int) -> tuple[list[Share], st
     if any(row.digest != by_share[row.replica].digest for row in rows):
         return list(by_share.values()), "ranks of one share drew different samples"
     return [by_share[share] for share in sorted(by_share, key=lambda share: share or 0)], ""
+
+
+def _twice(rows: Sequence[Share], num_ranks: int) -> str:
+    """Which ranks drew the same share although others were left over for them; "" if none did.
+
+    Only where every rank of the job drew: ranks of a tensor or pipeline group may share, but then no share is left.
+    """
+    num_shares = rows[0].num_replicas
+    by_share: dict[int | None, list[Share]] = defaultdict(list)
+    for row in rows:
+        by_share[row.replica].append(row)
+    if num_shares is None or not len(by_share) < num_shares <= num_ranks <= len({row.rank for row in rows}):
+        return ""
+    if not all(row.is_complete and row.digest is not None for row in rows):
+        return ""
+    share, those = next(item for item in by_share.items() if len(item[1]) > 1)
+    ranks = ranks_in_words(tuple(sorted(row.rank for row in those if row.rank is not None)))
+    return f"ranks {ranks} all drew share {share} of {num_shares}"
 
 
 def _by_digest(shares: list[Share], total: int | None, padded: int | None) -> Drawn:

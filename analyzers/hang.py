@@ -358,7 +358,8 @@ def _verdicts(
     found = [_differs(item, record.groups) for item in differing]
     if missing:
         kind = "dead_rank" if ends.are_deaths(missing) else "hang"
-        waiting = tuple(sorted({rank for item in blocked for rank in item.waiting} - set(missing)))
+        in_groups = {rank for item in blocked for rank in item.waiting}
+        waiting = tuple(sorted((in_groups | {pair.rank for pair in peers if pair.is_unsent}) - set(missing)))
         silent = [rank for rank in missing if record.is_silent.get(rank, False)]
         empty = f"; no operation in the record of {ranks_in_words(tuple(silent))}" if silent else ""
         others = f" missing: {_ranks(waiting)} waiting for {_them(missing)}" if waiting else " wait for one another"

@@ -34,7 +34,8 @@ def verdict_headline(verdict: Verdict, command: str) -> Headline:
     Example: `Straggler: one worker: dp 0, stage 0 (rank 0).`
     """
     who = "" if not verdict.ranks or "rank" in verdict.text else f" ({_ranks(verdict.ranks)})"
-    since = "" if verdict.since_step is None or "since" in verdict.text else f", since step {verdict.since_step}"
+    is_said = "since" in verdict.text or f"in step {verdict.since_step}" in verdict.text
+    since = "" if verdict.since_step is None or is_said else f", since step {verdict.since_step}"
     cause = f", cause: {verdict.cause}" if verdict.cause and verdict.cause not in verdict.text else ""
     kind = verdict.kind.replace("_", " ").capitalize()
     text = f"{kind}: {verdict.text.rstrip('.')}{who}{since}{cause}."

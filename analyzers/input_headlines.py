@@ -14,7 +14,13 @@ _CHECKPOINTS: Final = "checkpoints"
 
 def input_headlines(loading: Loading, checkpoints: Checkpoints) -> list[Headline]:
     """The headlines of both, in no order."""
-    return [*_stalled(loading), *_samples(loading), *_outcomes(checkpoints), *_held_up(checkpoints)]
+    return [
+        *_stalled(loading),
+        *_samples(loading),
+        *_repeated(loading),
+        *_outcomes(checkpoints),
+        *_held_up(checkpoints),
+    ]
 
 
 def _stalled(loading: Loading) -> list[Headline]:
@@ -39,6 +45,14 @@ def _samples(loading: Loading) -> list[Headline]:
     )
     more = f" (and in {len(wrong) - 1} more epochs)" if len(wrong) > 1 else ""
     return [Headline(WARNING, f"Loader {first.loader}, epoch {first.epoch}: {what}{more}.")]
+
+
+def _repeated(loading: Loading) -> list[Headline]:
+    return [
+        Headline(WARNING, f"Loader {name} shuffles, but each rank draws the same samples in every epoch: nobody calls "
+                          "set_epoch of its sampler.")
+        for name in loading.repeated
+    ]  # fmt: skip
 
 
 def _outcomes(checkpoints: Checkpoints) -> list[Headline]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from rankscope.schema.measurement import Measurement
 
 from .buckets import Histogram, quantile
-from .epochs import Drawn, Share, drawn
+from .epochs import Drawn, Share, drawn, repeats
 from .evidence import Evidence
 from .partials import Pair, Partial
 from .profile import SPANS, has_any
@@ -62,13 +62,16 @@ class EpochLine:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """The answer. stall: over all ranks; by_rank: the same of each rank, most first."""
+    """The answer. stall: over all ranks; by_rank: the same of each rank, most first. repeated: loaders of which each
+    rank draws the same in every epoch, although they shuffle.
+    """
 
     stall: Measurement
     saturation: Measurement
     by_rank: tuple[Measurement, ...]
     loaders: tuple[Loader, ...]
     epochs: tuple[EpochLine, ...]
+    repeated: tuple[str, ...]
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -85,7 +88,7 @@ def loading(run: Run, coverage: float | None = None) -> Loading:
     rows = run.rows(sql)
     batches, slow = sum(row[1] for row in rows), sum(row[4] for row in rows)
     saturation = _ratio(told, "data.saturation", slow, batches, {}, batches, _NO_BATCH)
-    return Loading(stall, saturation, by_rank, _loaders(run, told, rows), _epochs(run, coverage))
+    return Loading(stall, saturation, by_rank, _loaders(run, told, rows), *_epochs(run, coverage))
 
 
 def _stall(run: Run, coverage: float | None) -> tuple[Measurement, tuple[Measurement, ...]]:
@@ -121,15 +124,18 @@ def _loaders(run: Run, told: Evidence, rows: list[tuple[Any, ...]]) -> tuple[Loa
     return tuple(found)
 
 
-def _epochs(run: Run, coverage: float | None) -> tuple[EpochLine, ...]:
+def _epochs(run: Run, coverage: float | None) -> tuple[tuple[EpochLine, ...], tuple[str, ...]]:
     sql = statement(ANALYZER, "epochs")
     told = Evidence(run, ANALYZER, sql, ("sample_epoch",), coverage)
     num_ranks: dict[int, int] = dict(run.rows(statement(ANALYZER, "world")))
     groups: dict[tuple[int, str, int], list[Share]] = defaultdict(list)
+    loaders: dict[tuple[int, str], list[Share]] = defaultdict(list)
     for row in run.rows(sql):
         share = Share(*row)
         groups[share.incarnation, share.loader, share.epoch].append(share)
-    return tuple(_epoch(told, key, rows, num_ranks.get(key[0], 0)) for key, rows in sorted(groups.items()))
+        loaders[share.incarnation, share.loader].append(share)
+    lines = tuple(_epoch(told, key, rows, num_ranks.get(key[0], 0)) for key, rows in sorted(groups.items()))
+    return lines, tuple(sorted({loader for (_, loader), rows in loaders.items() if repeats(rows)}))
 
 
 def _epoch(told: Evidence, key: tuple[int, str, int], rows: list[Share], num_ranks: int) -> EpochLine:

@@ -53,7 +53,7 @@ FROM numbered GROUP BY ALL ORDER BY ALL;
 -- name: epochs
 -- Every epoch of every loader on every rank.
 SELECT incarnation, loader, epoch, rank, proc, dataset_size, num_samples, num_replicas, replica, num_padded, digest, padding_digest,
-    is_complete, drops_last, indices, indices_format, why
+    is_complete, drops_last, indices, indices_format, why, is_shuffled
 FROM sample_epoch ORDER BY incarnation, loader, epoch, rank, end_ns;
 
 -- name: world

@@ -42,12 +42,14 @@ class Epoch:
         self.is_thinned = False
         self.reference: Any = None
         self._dataset, self._sampler = iterator._dataset, _sampler(iterator)
+        shuffles = getattr(self._sampler, "shuffle", None)
         self._columns: dict[str, object] = {
             "epoch": number, "loader": loader_name, "sampler": type(self._sampler).__name__,
             "start_ns": start_ns or None, "num_workers": iterator._num_workers,
             "batch_size": getattr(iterator._index_sampler, "batch_size", None),
             "is_persistent": bool(iterator._persistent_workers),
             "drops_last": bool(iterator._drop_last or getattr(self._sampler, "drop_last", False)),
+            "is_shuffled": shuffles if isinstance(shuffles, bool) else None,
             "num_replicas": getattr(self._sampler, "num_replicas", None),
             "replica": getattr(self._sampler, "rank", None),
         }  # fmt: skip

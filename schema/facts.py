@@ -107,6 +107,7 @@ SAMPLE_EPOCH: Final = Table("sample_epoch", "fact", "one epoch of a data loader 
     count("prefetch_factor", "batches that each worker loads ahead"),
     Column("is_persistent", "bool", "the workers outlive the epoch"),
     Column("drops_last", "bool", "the sampler or the loader leaves an incomplete rest of the data set out"),
+    Column("is_shuffled", "bool", "the sampler says that it shuffles"),
     count("num_replicas", "shares that the sampler divides the data set into"),
     count("replica", "this process's share, from 0"),
     count("num_padded", "samples drawn again by the sampler to make the shares equal; null if that is not known"),

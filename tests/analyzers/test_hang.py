@@ -137,6 +137,7 @@ def test_a_receive_waits_for_a_send_that_never_came(tmp_path: Path) -> None:
     run.collective(0, 1, 10, None, None, op="recv", **common)
     found = analysed(sealed(run))
     assert (found.missing, found.blocked) == ((1,), ())
+    assert found.verdicts[0].text == "rank 1 missing: rank 0 waiting for it; it died without a clean end"
     (pair,) = found.peers
     assert (pair.rank, pair.peer, pair.is_recv, pair.is_unsent) == (0, 1, True, True)
 

@@ -106,6 +106,27 @@ def test_what_is_not_known_is_none_and_no_accusation(build, more, why):
     assert why in line.duplicated.reason and not line.drawn.is_wrong
 
 
+def test_ranks_that_draw_the_same_share_while_another_is_left_are_told(build):
+    for rank in (0, 1):
+        epoch(build, rank, range(5), replica=0)
+    (line,) = answer(build).epochs
+    assert line.drawn.is_wrong and line.duplicated.value is None
+    assert line.duplicated.reason == "ranks 0, 1 all drew share 0 of 2; 1 of 2 shares of the data set were seen"
+
+
+@pytest.mark.parametrize(
+    "second, more, is_told",
+    [(range(5), {}, True), (range(4, 9), {}, False), (range(5), {"is_shuffled": False}, False),
+     (range(5), {"is_complete": False}, False)],
+)  # fmt: skip
+def test_a_shuffling_sampler_that_draws_the_same_in_every_epoch_is_told(build, second, more, is_told):
+    for number, samples in ((0, range(5)), (1, second)):
+        for rank in (0, 1):
+            shifted = [5 * rank + sample for sample in samples]
+            epoch(build, rank, shifted, size=20, **({"epoch": number, "is_shuffled": True} | more))
+    assert answer(build).repeated == (("Text",) if is_told else ())
+
+
 def test_ranks_of_one_share_count_once(build):
     build.world_size = 4
     for rank in range(4):

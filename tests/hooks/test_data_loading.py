@@ -92,6 +92,7 @@ def test_the_digests_of_all_replicas_add_up_to_the_data_set_and_its_padding(seen
     if not drop_last:
         assert total == (digest_of_range(size) + padding) % MODULUS
     assert [(row["num_replicas"], row["replica"]) for row in found] == [(4, replica) for replica in range(4)]
+    assert [row["is_shuffled"] for row in found] == [True] * 4
 
 
 def test_iterable_data_sets_have_no_digest_and_say_why(seen):
