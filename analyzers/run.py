@@ -25,7 +25,7 @@ from .engines import IN_PROCESS, Engine
 from .listing import FOREIGN, Fault, Listing, list_run, relative_path
 from .place import Place, locate
 from .statements import counted_step_view
-from .unsealed import Unsealed, read_unsealed
+from .unsealed import Unsealed, leftovers_of, read_unsealed
 from .views import crowded, make_views, quoted
 
 MEMORY_LIMIT: Final = "3GB"
@@ -201,10 +201,11 @@ class Run:
     def _read(self) -> None:
         self._stack.close()
         self.kept.clear()
+        leftovers = leftovers_of(self.place)
         listing = list_run(self.place) if self.place.is_there else Listing((), (), (), (), {})
         sealed = tuple(item for item in listing.sealed if item.path not in self.excluded)
         self.listing = Listing(sealed, listing.streams, listing.index, listing.faults, listing.document)
-        self.unsealed = read_unsealed(self.place, self.listing)
+        self.unsealed = read_unsealed(self.place, self.listing, leftovers)
         named = {fault.path for fault in (*listing.faults, *self.unsealed.faults)}
         broken = tuple(fault for fault in self.faults if fault.path not in named)
         self.faults = tuple(sorted((*listing.faults, *self.unsealed.faults, *broken), key=lambda fault: fault.path))

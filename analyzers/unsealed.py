@@ -5,8 +5,9 @@ They are read into memory (a stream holds at most ten minutes of one node) and m
 entity tables, which are small, are merged with their sealed files in the same way. Reading never writes.
 """
 
+import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
@@ -45,10 +46,11 @@ class Unsealed:
     num_alive: int
 
 
-def read_unsealed(place: Place, listing: Listing) -> Unsealed:
+def read_unsealed(place: Place, listing: Listing, leftovers: "Sequence[Leftover] | None" = None) -> Unsealed:
     """Everything of the run that is not in a sealed fact file.
 
-    Raises NewerOntology.
+    leftovers: those of this machine, found before the listing was made: what an agent seals and deletes meanwhile is in
+    one or the other. Raises NewerOntology, and FileNotFoundError where one is gone by now: it was sealed since.
     """
     faults: list[Fault] = []
     parts: _Parts = defaultdict(list)
@@ -60,16 +62,21 @@ def read_unsealed(place: Place, listing: Listing) -> Unsealed:
                 faults.append(rows)
             else:
                 parts[item.table, (None, item.node) if is_entity(item.table) else item.partition].append(rows)
-    leftovers = _leftovers(place) if place.is_local and local_folders() else []
+    leftovers = leftovers_of(place) if leftovers is None else leftovers
     for leftover in leftovers:
         for (table, incarnation, node), rows in leftover.tables().items():
             parts[table, (None if is_entity(table) else incarnation, node)].append(rows)
+        if leftover.problems and not os.path.exists(leftover.source):
+            raise FileNotFoundError(leftover.source)
         faults += [Fault(leftover.source, problem) for problem in leftover.problems]
     num_alive = sum(leftover.is_alive for leftover in leftovers)
     return Unsealed(_facts(parts), _entities(parts), tuple(faults), len(leftovers), num_alive)
 
 
-def _leftovers(place: Place) -> "list[Leftover]":
+def leftovers_of(place: Place) -> "list[Leftover]":
+    """What lies on this machine of the run at `place`."""
+    if not (place.is_local and local_folders()):
+        return []
     from rankscope.schema.leftovers import find_leftovers
 
     return find_leftovers(place.address)

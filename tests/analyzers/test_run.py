@@ -14,11 +14,15 @@ from pyarrow import fs
 from run_builder import MS, NODE, RunBuilder, healthy_run, proc_of
 
 from rankscope.analyzers import place
+from rankscope.analyzers import run as run_module
 from rankscope.analyzers.report import report
 from rankscope.analyzers.run import Row, Run
 from rankscope.schema.arrow import arrow_schema, rows_to_table
 from rankscope.schema.errors import EmptyRun, MixedRuns, NewerOntology, NotARun, UnreadableFile
+from rankscope.schema.journal import encode
+from rankscope.schema.leftovers import Leftover
 from rankscope.schema.paths import REPLACES, fact_folder, live_folder
+from rankscope.schema.process_state import ProcessState, RunRef, read_journal
 from rankscope.schema.tables import TABLES
 
 
@@ -314,3 +318,23 @@ def test_files_of_a_fact_folder_of_another_table_are_foreign(run_dir: Path) -> N
     shutil.copy(collective_file(run_dir), folder / "agent-8.parquet")
     with Run.open(str(run_dir)) as run:
         assert [fault.reason for fault in run.faults] == ["foreign: it does not say that it holds table span"]
+
+
+def test_what_an_agent_seals_while_it_is_read_is_there_once(
+    tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process's journal was found, then sealed and deleted: the run is read anew, without a word of it."""
+    gone = tmp_path / "7.journal"
+    state = read_journal_of(gone, ring_path=str(tmp_path / "7.ring"))
+    found = iter([[Leftover(RunRef("run-1", str(run_dir)), str(gone), state, False, (), [])], []])
+    gone.unlink()
+    monkeypatch.setattr(run_module, "leftovers_of", lambda _: next(found))
+    with Run.open(str(run_dir)) as run:
+        assert (run.faults, run.unsealed.num_leftovers) == ((), 0)
+        assert run.rows("SELECT count(*) FROM collective") == [(12,)]
+
+
+def read_journal_of(path: Path, ring_path: str) -> ProcessState:
+    process = encode("process", 1, {"proc": 7, "rank": 0})
+    path.write_bytes(process + encode("ring", 2, {"path": ring_path, "capacity": 1024}))
+    return read_journal(str(path))
