@@ -75,13 +75,15 @@ def _errors(ended: Ends) -> str:
 
 
 def _restarted(coverage: Coverage) -> list[Headline]:
-    """Who made the job start again: of each start but the last, who failed, else who was killed."""
+    """How each start but the last ended: who failed, and who died (a launcher kills those who are left)."""
     found = []
     for number, (_, ended) in enumerate(sorted(coverage.ended_before.items()), 1):
+        said = []
         if ended.failed:
-            why = f": {_ranks(ended.failed).lower()} ended by an exception that nothing caught{_errors(ended)}"
-        else:
-            why = f": {_ranks(ended.killed).lower()} died" if ended.killed else ""
+            said.append(f"{_ranks(ended.failed).lower()} ended by an exception that nothing caught{_errors(ended)}")
+        if ended.killed:
+            said.append(f"{_ranks(ended.killed).lower()} died without a clean end")
+        why = f": {', '.join(said)}" if said else ""
         found.append(Headline(WARNING, f"The job was started again after start {number}{why}.", "checkpoints"))
     return found
 

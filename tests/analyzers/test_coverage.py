@@ -208,13 +208,16 @@ def test_an_import_says_what_was_wrong_with_its_files_and_blames_no_job(tmp_path
     assert not any("overwritten" in text or "d.json" in text or level == CRITICAL for level, text in told)
 
 
-def test_who_made_the_job_start_again_is_said(tmp_path: Path) -> None:
+def test_how_the_ranks_ended_before_the_job_started_again_is_said(tmp_path: Path) -> None:
     build = RunBuilder(tmp_path / "run")
     for rank, kind in ((0, "killed"), (1, "failed")):
         build.add("process", proc=proc_of(rank), rank=rank, incarnation=0, exit_kind=kind)
     build.entities(incarnation=1)
     texts = [line.text for line in report_of(build.seal()).headlines]
-    assert texts == ["The job was started again after start 1: rank 1 ended by an exception that nothing caught."]
+    assert texts == [
+        "The job was started again after start 1: rank 1 ended by an exception that nothing caught, "
+        "rank 0 died without a clean end."
+    ]
 
 
 @pytest.mark.parametrize(("longest", "said"), [(105, False), (200, True)])
