@@ -384,7 +384,7 @@ def _verdicts(
 
 def _differs(item: Mismatch, groups: dict[str | None, Group]) -> Verdict:
     label = (groups.get(item.group_id) or Group.unknown(item.group_id)).label
-    said = ", ".join(f"{value}: {ranks_in_words(ranks)}" for value, ranks in item.said.items())
+    said = "; ".join(f"{value} on {_ranks(ranks)}" for value, ranks in item.said.items())
     who = (
         f"{_ranks(item.ranks)} differ{'s' if len(item.ranks) == 1 else ''}"
         if item.ranks

@@ -59,7 +59,9 @@ def run(arguments: list[str]) -> int:
         return status or (CLOSED_PIPE if _is_judgement(arguments) else 0)
     except OSError as error:
         _drop_output()
-        return _one_line(f"{error.filename or 'the output cannot be written'}: {error.strerror or error}")
+        is_gone = isinstance(error, FileNotFoundError)  # Arrow's have no file name, and an output that fails is there
+        unnamed = "a file went away while it was read, ask again" if is_gone else "the output cannot be written"
+        return _one_line(f"{error.filename or unnamed}: {error.strerror or error}")
     except KeyboardInterrupt:
         return INTERRUPTED
 

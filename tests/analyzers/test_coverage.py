@@ -214,10 +214,8 @@ def test_how_the_ranks_ended_before_the_job_started_again_is_said(tmp_path: Path
         build.add("process", proc=proc_of(rank), rank=rank, incarnation=0, exit_kind=kind)
     build.entities(incarnation=1)
     texts = [line.text for line in report_of(build.seal()).headlines]
-    assert texts == [
-        "The job was started again after start 1: rank 1 ended by an exception that nothing caught, "
-        "rank 0 died without a clean end."
-    ]
+    ends = "rank 1 ended by an exception that nothing caught, rank 0 died without a clean end"
+    assert texts == [f"The job was started again after start 1: {ends}."]
 
 
 @pytest.mark.parametrize(("longest", "said"), [(105, False), (200, True)])

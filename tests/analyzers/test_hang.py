@@ -166,6 +166,7 @@ def test_a_different_call_is_named_by_majority(tmp_path: Path, odd: dict[str, An
     came(run, 2, unfinished=0, root=0)
     (verdict,) = analysed(sealed(run)).verdicts  # and no word that nobody knows why all came and nobody finished
     assert (verdict.kind, verdict.ranks) == ("mismatch", (1,)) and f"different {what}" in verdict.text
+    assert "on ranks 0, 2" in verdict.text and "on rank 1)" in verdict.text
 
 
 def test_two_against_two_is_undecided(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from command_line import Command
 from run_builder import healthy_run
@@ -101,6 +102,18 @@ def test_a_gate_stays_shut_though_nobody_reads_on(tmp_path: Path, num_rules: int
     error = gate.stderr.read()
     gate.stderr.close()
     assert (gate.wait(60), error) == (1 if num_rules == 1 else 141, b"")
+
+
+def test_a_file_that_goes_away_is_no_failed_output(
+    rankscope: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: object) -> None:
+        pq.read_table(str(tmp_path / "sealed-away.parquet"))
+
+    monkeypatch.setattr("rankscope.analyzers.report.report", gone)
+    ran = rankscope("report", str(healthy_run(tmp_path / "run")))
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert "sealed-away.parquet" in ran.err and "cannot be written" not in ran.err
 
 
 @pytest.mark.parametrize("command", [["schema", "--markdown"], ["schema", "run"], ["--help"]])
