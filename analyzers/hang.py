@@ -16,14 +16,15 @@ Cannot see: communication outside torch.distributed, and operations that could n
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rankscope.schema.measurement import Measurement, Verdict
 
-from .endings import LINGERED_NS, Ending, endings, in_words
+from .endings import Ending, endings, in_words
 from .evidence import Evidence
 from .groups import Group, ranks_in_words, read_groups
 from .hang_headlines import hang_headlines
+from .hang_parts import Blocked, Open, Peers
 from .headline import Headline
 from .mismatch import Mismatch, mismatches
 from .partials import Given, Pair, Partial
@@ -51,61 +52,6 @@ MAX_CLAUSES: Final = 4
 """Missing ranks of which it is told what they wait for themselves."""
 NAMED, NOT_DECIDED = 0.9, 0.5
 """Confidence where the record names ranks, and where it only narrows them down."""
-
-
-class Open(NamedTuple):
-    """An operation that did not end, or failed. src, dst: P2P only; age_ns: until the last moment known of its host, or
-    until it failed; None if not known.
-    """
-
-    group_id: str
-    rank: int
-    seq: int
-    op: str | None
-    src: int | None
-    dst: int | None
-    tag: int | None
-    issued_ns: int | None
-    boot_id: str | None
-    age_ns: int | None
-    has_failed: bool
-
-    @property
-    def failed_at_once(self) -> bool:
-        """Not by a timeout."""
-        return self.has_failed and self.age_ns is not None and self.age_ns < LINGERED_NS
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """One group that does not go on, at its first unfinished operation.
-
-    missing: members behind the highest number issued; of these, empty: those without any operation in their record.
-    unrecorded: members of which the run has no process. is_behind: it only waits for what another group waits for.
-    """
-
-    group: Group
-    seq: int
-    op: str | None
-    since_ns: int | None
-    age_ns: int | None
-    waiting: tuple[int, ...]
-    missing: tuple[int, ...]
-    empty: tuple[int, ...]
-    unrecorded: tuple[int, ...]
-    is_behind: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Peers:
-    """P2P operations that one rank waits in for another. is_recv: receives, else sends."""
-
-    group: Group
-    rank: int
-    peer: int
-    is_recv: bool
-    num_operations: int
-    is_unsent: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from .printing import print_drawn
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from rankscope.analyzers.hang import Blocked, Hang
+    from rankscope.analyzers.hang import Hang
+    from rankscope.analyzers.hang_parts import Blocked
 
 MAX_ROWS: Final = 12
 """Groups and pairs that are listed; --json has all."""
