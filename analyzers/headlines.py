@@ -143,7 +143,7 @@ def _capture(coverage: Coverage) -> list[Headline]:
             reason = f" ({hook.why})" if hook.why else ""
             found.append(Headline(WARNING, f"Hook {hook.hook} is off on {_ranks(hook.off_ranks).lower()}{reason}."))
     cost = coverage.overhead
-    if cost.value is not None and float(cost.value) > COSTLY:
+    if cost.value is not None and cost.interval is not None and float(cost.value) > COSTLY:  # else a few entries
         found.append(Headline(WARNING, f"The capture itself costs {100 * float(cost.value):.1f} % of the time."))
     return found
 

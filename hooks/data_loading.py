@@ -19,6 +19,7 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
+from types import FunctionType
 from typing import Any, Final
 
 from rankscope.schema.errors import HookUnavailable
@@ -182,11 +183,23 @@ def install(recorder: Recorder, undo: ExitStack) -> None:
 
 
 def _wrap_init(original: Callable[..., Any], watch: LoaderWatch, guard: Guard) -> Callable[..., Any]:
+    told, begin = _told, watch.begin  # not globals: it has those of torch
+
     def init(iterator: Any, *args: Any, **kwargs: Any) -> None:
         original(iterator, *args, **kwargs)
-        _told(guard, watch.begin, iterator)
+        told(guard, begin, iterator)
 
-    return init
+    return _as_if_beside(original, init)
+
+
+def _as_if_beside(original: Callable[..., Any], wrapper: Any) -> Any:
+    """`wrapper` with the file and module of `original`: a warning that torch gives for its caller stays torch's, and so
+    meets the filters that the user has for it.
+    """
+    if not isinstance(original, FunctionType):
+        return wrapper
+    code = wrapper.__code__.replace(co_filename=original.__code__.co_filename)
+    return FunctionType(code, original.__globals__, wrapper.__name__, wrapper.__defaults__, wrapper.__closure__)
 
 
 def _wrap_reset(original: Callable[..., Any], watch: LoaderWatch, guard: Guard) -> Callable[..., Any]:

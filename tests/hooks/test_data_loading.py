@@ -1,5 +1,6 @@
 """Data loaders of every kind in one process: rows of batches and epochs, digests against the indices drawn."""
 
+import warnings
 from contextlib import ExitStack
 
 import numpy as np
@@ -93,6 +94,18 @@ def test_the_digests_of_all_replicas_add_up_to_the_data_set_and_its_padding(seen
         assert total == (digest_of_range(size) + padding) % MODULUS
     assert [(row["num_replicas"], row["replica"]) for row in found] == [(4, replica) for replica in range(4)]
     assert [row["is_shuffled"] for row in found] == [True] * 4
+
+
+def test_a_warning_of_torch_meets_the_filters_of_the_user(seen):
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", module=r"torch\.utils\.data")
+        list(DataLoader(Numbers(8), 4, pin_memory=True))
+    assert given == []
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        list(DataLoader(Numbers(8), 4, pin_memory=True))
+    assert all("rankscope" not in item.filename for item in given)
 
 
 def test_iterable_data_sets_have_no_digest_and_say_why(seen):
