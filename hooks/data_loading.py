@@ -192,11 +192,11 @@ def _wrap_init(original: Callable[..., Any], watch: LoaderWatch, guard: Guard) -
     return _as_if_beside(original, init)
 
 
-def _as_if_beside(original: Callable[..., Any], wrapper: Any) -> Any:
+def _as_if_beside(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """`wrapper` with the file and module of `original`: a warning that torch gives for its caller stays torch's, and so
     meets the filters that the user has for it.
     """
-    if not isinstance(original, FunctionType):
+    if not isinstance(original, FunctionType) or not isinstance(wrapper, FunctionType):
         return wrapper
     code = wrapper.__code__.replace(co_filename=original.__code__.co_filename)
     return FunctionType(code, original.__globals__, wrapper.__name__, wrapper.__defaults__, wrapper.__closure__)
