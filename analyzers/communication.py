@@ -101,7 +101,9 @@ class Waited(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """The answer. operations: most bytes first. host_wait: one measurement per rank; share: of step time, all ranks."""
+    """The answer. operations: most bytes first. host_wait: one measurement per rank; share: of the step time of all
+    ranks that left an operation.
+    """
 
     operations: tuple[Operations, ...]
     unfinished: tuple[Unfinished, ...]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from .devices import Devices, DeviceUse
-from .groups import ranks_in_words
+from .groups import named_ranks
 from .headline import CRITICAL, WARNING, Headline
 from .memory import Memory
 
@@ -52,5 +52,5 @@ def _memory(memory: Memory) -> Iterator[Headline]:
 
 
 def _who(device: DeviceUse) -> str:
-    ranks = f" (rank{'' if len(device.ranks) == 1 else 's'} {ranks_in_words(device.ranks)})" if device.ranks else ""
+    ranks = f" ({named_ranks(device.ranks)})" if device.ranks else ""
     return f"Device {device.uuid}{ranks}"

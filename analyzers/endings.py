@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from .groups import ranks_in_words
+from .groups import named_ranks
 from .run import Run
 from .statements import statement
 
@@ -74,6 +74,4 @@ def in_words(ended: Mapping[int, Ending]) -> str:
             alike[ending.words].append(rank)
     if len(alike) == 1 and sum(map(len, alike.values())) == len(ended):
         return f"{'it' if len(ended) == 1 else 'they'} {next(iter(alike))}"
-    return "; ".join(
-        f"rank{'s' if len(ranks) > 1 else ''} {ranks_in_words(tuple(ranks))} {words}" for words, ranks in alike.items()
-    )
+    return "; ".join(f"{named_ranks(tuple(ranks))} {words}" for words, ranks in alike.items())

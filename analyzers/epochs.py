@@ -16,7 +16,7 @@ import numpy as np
 
 from rankscope.schema.sample_indices import MODULUS, Indices, decode, digest_of_range
 
-from .groups import ranks_in_words
+from .groups import named_ranks
 
 MAX_SIZE: Final = 300_000_000
 """Samples of a data set whose digest is worked out for a report (about two seconds)."""
@@ -81,10 +81,9 @@ def drawn(rows: Sequence[Share], num_ranks: int) -> Drawn:
     known = [row.num_samples for row in shares if row.num_samples is not None]
     total = sum(known) if shares and len(known) == len(shares) else None
     padded = _sum([row.num_padded for row in shares])
-    if twice := _twice(rows, num_ranks):
-        return Drawn(total, padded, None, None, f"{twice}; {reason}", is_wrong=True)
     if reason:
-        return Drawn(total, padded, None, None, reason)
+        twice = _twice(rows, num_ranks)
+        return Drawn(total, padded, None, None, "; ".join(filter(None, (twice, reason))), is_wrong=bool(twice))
     if all(row.indices is not None for row in shares):
         return _by_indices(shares, total, padded)
     return _by_digest(shares, total, padded)
@@ -121,8 +120,8 @@ def _twice(rows: Sequence[Share], num_ranks: int) -> str:
     if not all(row.is_complete and row.digest is not None for row in rows):
         return ""
     share, those = next(item for item in by_share.items() if len(item[1]) > 1)
-    ranks = ranks_in_words(tuple(sorted(row.rank for row in those if row.rank is not None)))
-    return f"ranks {ranks} all drew share {share} of {num_shares}"
+    ranks = tuple(sorted(row.rank for row in those if row.rank is not None))
+    return f"{named_ranks(ranks)} all drew share {share} of {num_shares}"
 
 
 def _by_digest(shares: list[Share], total: int | None, padded: int | None) -> Drawn:

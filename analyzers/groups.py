@@ -82,6 +82,11 @@ def ranks_in_words(ranks: tuple[int, ...]) -> str:
     return ", ".join(parts)
 
 
+def named_ranks(ranks: tuple[int, ...]) -> str:
+    """rank 3; ranks 0-2, 5."""
+    return f"rank{'' if len(ranks) == 1 else 's'} {ranks_in_words(ranks)}"
+
+
 def _kind(label: str, dimension: str | None, description: str | None) -> str:
     """With the name that the job's mesh has for the dimension, where that is another one."""
     name = (description or "").removeprefix(_MESH) if (description or "").startswith(_MESH) else ""

@@ -22,7 +22,7 @@ from rankscope.schema.measurement import Measurement, Verdict
 
 from .endings import Ending, endings, in_words
 from .evidence import Evidence
-from .groups import Group, ranks_in_words, read_groups
+from .groups import Group, named_ranks, ranks_in_words, read_groups
 from .hang_headlines import hang_headlines
 from .hang_parts import Blocked, Open, Peers
 from .headline import Headline
@@ -189,7 +189,7 @@ def _stuck(missing: tuple[int, ...], blocked: tuple[Blocked, ...], peers: tuple[
     for item in blocked:
         for rank in set(item.waiting) & set(missing):
             others = tuple(other for other in item.missing if other != rank)
-            found.setdefault(rank, f"waits {f'for {_ranks(others)} ' if others else ''}in {item.group.label}")
+            found.setdefault(rank, f"waits {f'for {named_ranks(others)} ' if others else ''}in {item.group.label}")
     return found
 
 
@@ -308,13 +308,14 @@ def _verdicts(
         waiting = tuple(sorted((in_groups | {pair.rank for pair in peers if pair.is_unsent}) - set(missing)))
         silent = [rank for rank in missing if record.is_silent.get(rank, False)]
         empty = f"; no operation in the record of {ranks_in_words(tuple(silent))}" if silent else ""
-        others = f" missing: {_ranks(waiting)} waiting for {_them(missing)}" if waiting else " wait for one another"
-        text = f"{_ranks(missing)}{others}{empty}{ends.words}"
+        behind = f" missing: {named_ranks(waiting)} waiting for {_them(missing)}"
+        others = behind if waiting else " wait for one another"
+        text = f"{named_ranks(missing)}{others}{empty}{ends.words}"
         found.append(Verdict(kind, missing, text, NAMED, evidence=tuple(_evidence(item) for item in blocked)))
     unrecorded = tuple(sorted({rank for item in blocked for rank in item.unrecorded}))
     if unrecorded:
         are = "it is" if len(unrecorded) == 1 else "they are"
-        text = f"there is no record of {_ranks(unrecorded)}: whether {are} missing cannot be decided"
+        text = f"there is no record of {named_ranks(unrecorded)}: whether {are} missing cannot be decided"
         found.append(Verdict("hang", (), text, NOT_DECIDED, evidence=({"ranks": list(unrecorded)},)))
     if undecided:
         where = ", ".join(item.group.label for item in undecided)
@@ -330,9 +331,9 @@ def _verdicts(
 
 def _differs(item: Mismatch, groups: dict[str | None, Group]) -> Verdict:
     label = (groups.get(item.group_id) or Group.unknown(item.group_id)).label
-    said = "; ".join(f"{value} on {_ranks(ranks)}" for value, ranks in item.said.items())
+    said = "; ".join(f"{value} on {named_ranks(ranks)}" for value, ranks in item.said.items())
     who = (
-        f"{_ranks(item.ranks)} differ{'s' if len(item.ranks) == 1 else ''}"
+        f"{named_ranks(item.ranks)} differ{'s' if len(item.ranks) == 1 else ''}"
         if item.ranks
         else "no majority, so who is wrong cannot be decided"
     )
@@ -349,7 +350,3 @@ def _evidence(item: Blocked) -> dict[str, Any]:
 
 def _them(ranks: tuple[int, ...]) -> str:
     return "it" if len(ranks) == 1 else "them"
-
-
-def _ranks(ranks: tuple[int, ...]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks_in_words(ranks)}"

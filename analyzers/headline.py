@@ -5,7 +5,7 @@ from typing import Final
 
 from rankscope.schema.measurement import Verdict
 
-from .groups import ranks_in_words
+from .groups import named_ranks
 
 CRITICAL, WARNING, INFO = 2, 1, 0
 _CRITICAL_KINDS: Final = frozenset({"hang", "mismatch", "dead_rank"})
@@ -33,7 +33,7 @@ def verdict_headline(verdict: Verdict, command: str) -> Headline:
 
     Example: `Straggler: one worker: dp 0, stage 0 (rank 0).`
     """
-    who = "" if not verdict.ranks or "rank" in verdict.text else f" ({_ranks(verdict.ranks)})"
+    who = "" if not verdict.ranks or "rank" in verdict.text else f" ({named_ranks(verdict.ranks)})"
     is_said = "since" in verdict.text or f"in step {verdict.since_step}" in verdict.text
     since = "" if verdict.since_step is None or is_said else f", since step {verdict.since_step}"
     cause = f", cause: {verdict.cause}" if verdict.cause and verdict.cause not in verdict.text else ""
@@ -62,7 +62,3 @@ def _level(verdict: Verdict) -> int:
     if verdict.kind == NOTHING:
         return INFO
     return CRITICAL if verdict.kind in _CRITICAL_KINDS else WARNING
-
-
-def _ranks(ranks: tuple[int, ...]) -> str:
-    return f"rank{'' if len(ranks) == 1 else 's'} {ranks_in_words(ranks)}"

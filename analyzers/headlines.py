@@ -12,7 +12,7 @@ from rankscope.schema.measurement import Verdict
 from .brief import Brief
 from .communication import Communication, Unfinished
 from .coverage import Coverage, Ends
-from .groups import ranks_in_words
+from .groups import named_ranks
 from .headline import CRITICAL, INFO, WARNING, Headline, worst_first
 from .imported import import_headlines
 from .phases import Phases
@@ -47,7 +47,8 @@ def verdicts(brief: Brief, coverage: Coverage) -> tuple[Verdict, ...]:
     if not dead:
         return ()
     evidence = ({"table": "process", "predicate": "exit_kind = 'killed'"},)
-    return (Verdict("dead_rank", dead, f"{_ranks(dead)} died without a clean end", 1.0, evidence=evidence),)
+    text = f"{named_ranks(dead).capitalize()} died without a clean end"
+    return (Verdict("dead_rank", dead, text, 1.0, evidence=evidence),)
 
 
 def _lost(coverage: Coverage) -> list[Headline]:
@@ -55,23 +56,25 @@ def _lost(coverage: Coverage) -> list[Headline]:
     if missing := coverage.missing_ranks:
         them = "it" if len(missing) == 1 else "them"
         if coverage.import_notes is None:
-            found.append(Headline(CRITICAL, f"{_ranks(missing)} left no row: nothing is known about {them}."))
+            text = f"{named_ranks(missing).capitalize()} left no row: nothing is known about {them}."
+            found.append(Headline(CRITICAL, text))
         else:  # nothing went wrong in the job: whoever imported it had no file
-            text = f"Nothing of {_ranks(missing).lower()} was imported: nothing is known about {them}."
+            text = f"Nothing of {named_ranks(missing)} was imported: nothing is known about {them}."
             found.append(Headline(WARNING, text))
     if dead := coverage.ended.killed:
-        found.append(Headline(CRITICAL, f"{_ranks(dead)} died without a clean end (killed, or lost with the node)."))
-    if failed := coverage.ended.failed:
-        text = f"{_ranks(failed)} ended by an exception that nothing caught{_errors(coverage.ended)}."
+        text = f"{named_ranks(dead).capitalize()} died without a clean end (killed, or lost with the node)."
         found.append(Headline(CRITICAL, text))
+    if failed := coverage.ended.failed:
+        found.append(Headline(CRITICAL, f"{named_ranks(failed).capitalize()} {_failed(coverage.ended)}."))
     return [*found, *_restarted(coverage)]
 
 
-def _errors(ended: Ends) -> str:
-    """The types of the exceptions; by rank where they differ."""
+def _failed(ended: Ends) -> str:
+    """How ranks failed, with the types of the exceptions; by rank where they differ."""
+    what = "ended by an exception that nothing caught"
     if len(ended.errors) < 2:
-        return "".join(f" ({name})" for name in ended.errors)
-    return ": " + ", ".join(f"{name} on {_ranks(ranks).lower()}" for name, ranks in ended.errors.items())
+        return what + "".join(f" ({name})" for name in ended.errors)
+    return f"{what}: " + ", ".join(f"{name} on {named_ranks(ranks)}" for name, ranks in ended.errors.items())
 
 
 def _restarted(coverage: Coverage) -> list[Headline]:
@@ -80,9 +83,9 @@ def _restarted(coverage: Coverage) -> list[Headline]:
     for number, (_, ended) in enumerate(sorted(coverage.ended_before.items()), 1):
         said = []
         if ended.failed:
-            said.append(f"{_ranks(ended.failed).lower()} ended by an exception that nothing caught{_errors(ended)}")
+            said.append(f"{named_ranks(ended.failed)} {_failed(ended)}")
         if ended.killed:
-            said.append(f"{_ranks(ended.killed).lower()} died without a clean end")
+            said.append(f"{named_ranks(ended.killed)} died without a clean end")
         why = f": {', '.join(said)}" if said else ""
         found.append(Headline(WARNING, f"The job was started again after start {number}{why}.", "checkpoints"))
     return found
@@ -112,9 +115,9 @@ def _in_flight(item: Unfinished, is_running: bool) -> str:
     peer = f" from {item.src} to {item.dst}" if item.src is not None and item.dst is not None else ""
     missing = _absent(item)
     where = f" in step {item.step}" if item.step is not None else ""
-    absent = f", not by {_ranks(missing).lower()}" if missing else ""
+    absent = f", not by {named_ranks(missing)}" if missing else ""
     when = "is in flight" if is_running else "never completed"
-    issued = f"issued by {_ranks(item.issuers).lower()}"
+    issued = f"issued by {named_ranks(item.issuers)}"
     return f"{item.op} number {item.seq} in {item.group.label}{peer}{where} {when}: {issued}{absent}."
 
 
@@ -141,7 +144,7 @@ def _capture(coverage: Coverage) -> list[Headline]:
     for hook in coverage.hooks:
         if hook.off_ranks and hook.why != CHOSEN_OFF:
             reason = f" ({hook.why})" if hook.why else ""
-            found.append(Headline(WARNING, f"Hook {hook.hook} is off on {_ranks(hook.off_ranks).lower()}{reason}."))
+            found.append(Headline(WARNING, f"Hook {hook.hook} is off on {named_ranks(hook.off_ranks)}{reason}."))
     cost = coverage.overhead
     if cost.value is not None and cost.interval is not None and float(cost.value) > COSTLY:  # else a few entries
         found.append(Headline(WARNING, f"The capture itself costs {100 * float(cost.value):.1f} % of the time."))
@@ -230,10 +233,6 @@ def _longest_phase(phases: Phases) -> list[Headline]:
     first = phases.phases[0]
     what = "Most" if first.share > 0.5 else "The largest known part"
     return [Headline(INFO, f"{what} of the step goes into {first.name}: {100 * first.share:.0f} %.")]
-
-
-def _ranks(ranks: tuple[int, ...]) -> str:
-    return f"Rank{'' if len(ranks) == 1 else 's'} {ranks_in_words(ranks)}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from .groups import ranks_in_words
+from .groups import named_ranks
 from .headline import INFO, WARNING, Headline
 from .host import Hosts
 from .network import Network
@@ -19,7 +19,7 @@ def host_headlines(hosts: Hosts, network: Network) -> Iterator[Headline]:
     """One sentence per finding."""
     if ranks := hosts.contended:
         worst = max(use.runnable_share or 0 for use in hosts.processes if use.rank in ranks)
-        who = f"Rank{'' if len(ranks) == 1 else 's'} {ranks_in_words(ranks)}"
+        who = named_ranks(ranks).capitalize()
         yield Headline(
             WARNING, f"{who} had to wait for a CPU up to {100 * worst:.0f} % of the runnable time: others run there."
         )

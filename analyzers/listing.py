@@ -71,6 +71,11 @@ class Fault:
     reason: str
 
 
+def unusable(num_faults: int) -> str:
+    """What to add to a sentence about rows that are not there; "" where all files could be read."""
+    return f"; {num_faults:,} of its files cannot be used: rankscope verify names them" if num_faults else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """sealed: Parquet files, streams: Arrow streams without a sealed twin, index: index files; document: run.json."""

@@ -1,6 +1,6 @@
 """What is worth saying first about the numerics of a run: numbers that are no numbers, ranks that disagree."""
 
-from .groups import ranks_in_words
+from .groups import named_ranks
 from .headline import CRITICAL, INFO, WARNING, Headline
 from .numerics import Finding, Numerics
 
@@ -20,13 +20,14 @@ def _level(item: Finding) -> int:
 
 
 def _nonfinite(item: Finding) -> str:
-    who = f" on {_ranks(item.ranks)}" if item.ranks else ""
+    who = f" on {named_ranks(item.ranks)}" if item.ranks else ""
     detail = f", {item.detail}" if item.detail else ""
     return f"{item.metric} was not finite in {_count(item, 'step')}{_since(item)}{who}{detail}."
 
 
 def _drift(item: Finding) -> str:
-    who = f": {_ranks(item.ranks)} differ{'s' if len(item.ranks) == 1 else ''} from the others" if item.ranks else ""
+    differ = "differs" if len(item.ranks) == 1 else "differ"
+    who = f": {named_ranks(item.ranks)} {differ} from the others" if item.ranks else ""
     detail = f" {item.detail}" if item.detail else ""
     return (
         f"{item.metric}, meant to be equal on all ranks, differs{detail} in {_count(item, 'step')}{_since(item)}{who}."
@@ -51,7 +52,3 @@ def _since(item: Finding) -> str:
 def _count(item: Finding, noun: str) -> str:
     number = int(item.count.value or 0)
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-def _ranks(ranks: tuple[int, ...]) -> str:
-    return f"rank{'' if len(ranks) == 1 else 's'} {ranks_in_words(ranks)}"

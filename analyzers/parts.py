@@ -66,7 +66,8 @@ def plan(run: "Run", partials: "tuple[Partial, ...]", part_rows: int | None = No
     gathered: list[str] = []
     for node, num_rows in sorted(nodes.items()):
         if num_rows > limit:
-            tasks += _cut_node(run, partials, node, -(-num_rows // limit))
+            part = _of_nodes(whole, [node])
+            tasks += [replace(part, procs=bounds) for bounds in _processes(run, node, -(-num_rows // limit))]
             continue
         if sum(nodes[name] for name in gathered) + num_rows > limit:
             tasks.append(_of_nodes(whole, gathered))
@@ -138,11 +139,6 @@ def _of_nodes(whole: Task, nodes: list[str]) -> Task:
         rows = entities["process"]
         entities["process"] = rows.filter(pc.is_in(rows.column("node"), pa.array(sorted(chosen), pa.string())))
     return replace(whole, sealed=sealed, facts=facts, entities=entities)
-
-
-def _cut_node(run: "Run", partials: "tuple[Partial, ...]", node: str, num_parts: int) -> list[Task]:
-    whole = _of_nodes(_task(run, partials), [node])
-    return [replace(whole, procs=bounds) for bounds in _processes(run, node, num_parts)]
 
 
 def _processes(run: "Run", node: str, num_parts: int) -> list[Bounds]:

@@ -13,6 +13,7 @@ from .brief import brief
 from .communication import waited
 from .coverage import coverage
 from .differences import job_of
+from .listing import unusable
 from .manifest import Manifest, manifest
 from .phases import phases
 from .pipeline import pipeline
@@ -77,11 +78,6 @@ def check_comparable(runs: Sequence[ScalingRun]) -> None:
     jobs = sorted({name for run in runs if (name := job_of(run.made_from))})
     if len(jobs) > 1:
         raise NoEvidence(f"runs of different jobs: {' and '.join(jobs)}")
-
-
-def unusable(num_faults: int) -> str:
-    """What to add to a sentence about rows that are not there; "" where all files could be read."""
-    return f"; {num_faults:,} of its files cannot be used: rankscope verify names them" if num_faults else ""
 
 
 def incomplete(runs: Sequence[ScalingRun]) -> tuple[str, ...]:

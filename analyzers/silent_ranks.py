@@ -13,7 +13,7 @@ import numpy as np
 
 from rankscope.schema.measurement import Verdict
 
-from .groups import ranks_in_words
+from .groups import named_ranks
 from .headline import UNDECIDED
 from .late_ranks import CHRONIC, MIN_COST, wilson
 from .lateness import Lateness
@@ -30,8 +30,8 @@ def silent_ranks(late: Lateness, kind: str, cause: str, coverage: float | None) 
         if not heirs:
             continue
         own = np.median(beyond[:, heirs], axis=1)
-        named = [late.ranks[at] for at in heirs]
-        they = f"rank {named[0]} waits" if len(named) == 1 else f"ranks {ranks_in_words(tuple(named))} wait"
+        named = tuple(late.ranks[at] for at in heirs)
+        they = f"{named_ranks(named)} wait{'s' if len(named) == 1 else ''}"
         who = f"rank {silent}, which left no row," if len(late.silent) == 1 else f"rank {silent} or another silent one"
         text = (
             f"{who} seems to make the others wait: {they} for it and so "

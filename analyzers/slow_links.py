@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 from rankscope.schema.measurement import Measurement, Verdict
 
 from .evidence import Evidence
-from .groups import Group, ranks_in_words
+from .groups import Group, named_ranks, ranks_in_words
 from .headline import Headline, percent, verdict_headline
 from .late_ranks import CHRONIC, densest, wilson
 from .late_ranks import MIN_STEPS as MIN_PART
@@ -120,7 +120,7 @@ class _Blame:
         pairs = [path.pair for path in self.paths if path.pair is not None]
         if self.how == PATH and pairs:
             return f"from rank {pairs[0][0]} to rank {pairs[0][1]}"
-        return f"of rank{'' if len(self.ranks) == 1 else 's'} {ranks_in_words(self.ranks)}"
+        return f"of {named_ranks(self.ranks)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from rankscope.schema.measurement import Measurement, Verdict
 
 from .causes import COMPUTE, COVERS, UNKNOWN, Cause, cause
 from .evidence import Evidence
-from .groups import ranks_in_words
+from .groups import named_ranks, ranks_in_words
 from .headline import Headline, verdict_headline
 from .imbalance import COMPUTATION, MIN_COST_UNTOLD, Imbalance, imbalance, lost
 from .late_ranks import ANALYZER as LATE_RANKS
@@ -258,7 +258,7 @@ def _own(late: Lateness, column: int) -> dict[Step, int]:
 
 
 def _in_words(late: Lateness, finding: Finding, found: _Numbers, ranks: tuple[int, ...]) -> str:
-    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks_in_words(ranks)}"
+    who = named_ranks(ranks)
     if found.place:
         who = f"{found.place} ({who})"
     first, end = finding.rows

@@ -34,7 +34,7 @@ def command(
     Example: rankscope efficiency rankscope-runs/my-run --target "loss<=2.5"
     """
     from rankscope.analyzers.efficiency import Target, efficiency
-    from rankscope.analyzers.scaling_run import unusable
+    from rankscope.analyzers.listing import unusable
 
     try:
         targets = tuple(Target.parse(text) for text in target or ())

@@ -31,7 +31,7 @@ class Opened:
 
     def print_gap(self) -> None:
         """A line where rows are missing, or files cannot be used, below an answer that they might change."""
-        from rankscope.analyzers.scaling_run import unusable
+        from rankscope.analyzers.listing import unusable
 
         unused = unusable(len(self.run.faults))
         if self.share is not None and self.share < 1:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rankscope.analyzers.coverage import Coverage, HookState
-from rankscope.analyzers.groups import ranks_in_words
+from rankscope.analyzers.groups import named_ranks, ranks_in_words
 from rankscope.analyzers.report import Report
 from rankscope.schema.measurement import Measurement
 
@@ -71,9 +71,7 @@ def _operations(quality: Coverage) -> str:
 
 
 def _hook(hook: HookState) -> str:
-    ranks = (
-        f" on rank{'' if len(hook.off_ranks) == 1 else 's'} {ranks_in_words(hook.off_ranks)}" if hook.off_ranks else ""
-    )
+    ranks = f" on {named_ranks(hook.off_ranks)}" if hook.off_ranks else ""
     return f"{hook.hook}{ranks}" + (f": {hook.why}" if hook.why else "")
 
 

@@ -115,7 +115,11 @@ def _peers(body: Records) -> dict[str, pa.Array]:
 
 def _nullable(values: npt.NDArray[Any], null: int) -> pa.Array:
     values = np.ascontiguousarray(values)  # not every 128th byte, twice
-    is_null = values == null
+    return _masked(values, values == null)
+
+
+def _masked(values: npt.NDArray[Any], is_null: npt.NDArray[np.bool_]) -> pa.Array:
+    """A mask costs as much as the values: most columns need none."""
     return pa.array(values, mask=is_null) if is_null.any() else pa.array(values)
 
 
@@ -127,8 +131,7 @@ def _typed(values: npt.NDArray[Any] | pa.Array, type_: pa.DataType) -> pa.Array:
 def _enumeration(codes: npt.NDArray[np.uint8], vocabulary: str) -> pa.DictionaryArray:
     values = _vocabulary(vocabulary)
     places = codes.astype(np.int32) - 1
-    outside = (places < 0) | (places >= len(values))
-    indices = pa.array(places, mask=outside) if outside.any() else pa.array(places)
+    indices = _masked(places, (places < 0) | (places >= len(values)))
     return pa.DictionaryArray.from_arrays(indices, values)
 
 

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from run_rows import rows
 from spoiling import damage, spoil
 
-from rankscope.analyzers.run import Run
 from rankscope.schema.errors import InputError, NoEvidence, UnreadableFile
 from rankscope.tracer.importers.flight_recorder import group_id, import_flight_recorder
 from rankscope.tracer.importers.flight_recorder_dump import read_dump
@@ -41,11 +41,6 @@ def imported(tmp_path: Path, dumps: dict[str, Any], **more: Any) -> Imported:
         body = document if isinstance(document, bytes) else pickle.dumps(document)
         (folder / name).write_bytes(json.dumps(document).encode() if name.endswith(".json") else body)
     return import_flight_recorder(Request((str(folder),), str(tmp_path / "run"), **more))
-
-
-def rows(tmp_path: Path, sql: str) -> list[tuple[Any, ...]]:
-    with Run.open(str(tmp_path / "run")) as run:
-        return run.rows(sql)
 
 
 def test_pickle_and_json_are_the_same_rows(tmp_path: Path) -> None:
